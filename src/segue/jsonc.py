@@ -18,13 +18,13 @@ _LINE_INDENT = re.compile(r"[ \t]*")
 _REST_OF_LINE = re.compile(r"[ \t]*(,)?(?:[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/))*")
 
 
-class _Object(NamedTuple):
-    """An object in a text: where it begins and ends, and its members' names and values."""
+class _Container(NamedTuple):
+    """An object or a list in a text: where it and its values are, by name or number."""
 
     start: int
     end: int
-    first_name: int | None
-    values: dict[str, tuple[int, int]]
+    first: int | None
+    values: dict[str | int, tuple[int, int]]
     last_value_end: int
 
 
@@ -34,10 +34,11 @@ def parse(text: str) -> Any:
     return json.loads(plain, strict=False) if plain.strip() else None
 
 
-def set_value(text: str, path: Sequence[str], value: Any) -> str:
-    """Return the text with a value at a path of names; objects that are missing are added.
+def set_value(text: str, path: Sequence[str | int], value: Any) -> str:
+    """Return the text with a value at a path of names and, in lists, numbers.
 
-    Raises ValueError if the text is not JSON with comments, or another value is in the way.
+    Objects that are missing are added, and the number after a list's last adds an item. Raises
+    ValueError if the text is not JSON with comments, or another value is in the way.
     """
     newline = "\r\n" if "\r\n" in text else "\n"
     plain = _without_comments(text)
@@ -48,13 +49,15 @@ def set_value(text: str, path: Sequence[str], value: Any) -> str:
     json.loads(plain, strict=False)
     start = _after_space(plain, 0)
     for depth, name in enumerate(path):
-        if plain[start] != "{":
-            raise ValueError(f"{'.'.join(path[:depth]) or 'the file'} is not an object")
-        container = _read_object(plain, start)
+        if plain[start] != ("{" if isinstance(name, str) else "["):
+            place = ".".join(map(str, path[:depth])) or "the file"
+            raise ValueError(f"{place} is not {'an object' if isinstance(name, str) else 'a list'}")
+        container = _read_container(plain, start)
         if name not in container.values:
             for missing in reversed(path[depth + 1 :]):
                 value = {missing: value}
-            return _with_member(text, container, name, value, newline)
+            key = f"{json.dumps(name)}: " if isinstance(name, str) else ""
+            return _with_member(text, container, key, value, newline)
         start, end = container.values[name]
     if "\n" in text[start:end]:
         written = _dump(value, text, _line_indent(text, start), newline)
@@ -80,38 +83,42 @@ def _after_space(text: str, position: int) -> int:
     return match.end()
 
 
-def _read_object(plain: str, start: int) -> _Object:
-    """Return the object that begins at a position of valid JSON."""
+def _read_container(plain: str, start: int) -> _Container:
+    """Return the object or list that begins at a position of valid JSON."""
     decoder = json.JSONDecoder(strict=False)
-    values: dict[str, tuple[int, int]] = {}
+    values: dict[str | int, tuple[int, int]] = {}
+    is_object = plain[start] == "{"
     end = start + 1
     first = position = _after_space(plain, end)
-    while plain[position] != "}":
-        name, position = decoder.raw_decode(plain, position)
-        value_start = _after_space(plain, _after_space(plain, position) + 1)
+    while plain[position] not in "}]":
+        name: str | int = len(values)
+        value_start = position
+        if is_object:
+            name, position = decoder.raw_decode(plain, position)
+            value_start = _after_space(plain, _after_space(plain, position) + 1)
         _, end = decoder.raw_decode(plain, value_start)
         values[name] = (value_start, end)
         position = _after_space(plain, end)
         if plain[position] == ",":
             position = _after_space(plain, position + 1)
-    return _Object(start, position + 1, first if values else None, values, end)
+    return _Container(start, position + 1, first if values else None, values, end)
 
 
-def _with_member(text: str, container: _Object, name: str, value: Any, newline: str) -> str:
-    """Return the text with a new last member of an object."""
+def _with_member(text: str, container: _Container, key: str, value: Any, newline: str) -> str:
+    """Return the text with a new last value of an object or list, after its key."""
     outer = _line_indent(text, container.start)
     end = container.last_value_end
     is_one_line = "\n" not in text[container.start : container.end]
-    if container.first_name is None:
+    if container.first is None:
         indent = outer + _indent_unit(text)
-        member = f"{newline}{indent}{json.dumps(name)}: {_dump(value, text, indent, newline)}"
+        member = f"{newline}{indent}{key}{_dump(value, text, indent, newline)}"
         return text[:end] + member + (f"{newline}{outer}" if is_one_line else "") + text[end:]
     if is_one_line:
         dumped = json.dumps(value, ensure_ascii=False)
-        return f"{text[:end]}, {json.dumps(name)}: {dumped}{text[end:]}"
-    before = text[text.rfind("\n", 0, container.first_name) + 1 : container.first_name]
+        return f"{text[:end]}, {key}{dumped}{text[end:]}"
+    before = text[text.rfind("\n", 0, container.first) + 1 : container.first]
     indent = outer + _indent_unit(text) if before.strip() else before
-    member = f"{newline}{indent}{json.dumps(name)}: {_dump(value, text, indent, newline)}"
+    member = f"{newline}{indent}{key}{_dump(value, text, indent, newline)}"
     rest = _REST_OF_LINE.match(text, end)
     assert rest is not None
     if rest[1] is not None:

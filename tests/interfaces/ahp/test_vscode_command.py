@@ -29,7 +29,48 @@ def test_other_settings_and_servers_are_kept() -> None:
     text = json.dumps({"editor.fontSize": 14, HOSTS: [old, other]})
     merged = json.loads(merged_settings(text, SETTING))
     assert merged["editor.fontSize"] == 14
-    assert merged[HOSTS] == [other, *SETTING[HOSTS]]
+    assert merged[HOSTS] == [*SETTING[HOSTS], other]
+
+
+HOSTS_WITH_COMMENTS = """{
+  "chat.remoteAgentHosts": [
+    // of the lab
+    {"name": "lab", "address": "ws:\\/\\/127.0.0.1:1"}, /* keep */
+    {"name": "segue", "address": "ws://127.0.0.1:2", "pinned": true} // mine
+  ],
+}
+"""
+
+
+def test_comments_and_fields_in_the_list_of_servers_are_kept() -> None:
+    merged = merged_settings(HOSTS_WITH_COMMENTS, SETTING)
+    (own,) = SETTING[HOSTS]
+    segue = f'"address": "{own["address"]}", "pinned": true, "connectionToken": "token"'
+    assert merged == HOSTS_WITH_COMMENTS.replace(
+        '"address": "ws://127.0.0.1:2", "pinned": true', segue
+    ).replace("  ],\n", '  ],\n  "chat.remoteAgentHostsEnabled": true,\n')
+
+
+def test_server_is_added_after_the_others() -> None:
+    text = HOSTS_WITH_COMMENTS.replace('"segue"', '"other"')
+    merged = merged_settings(text, SETTING)
+    assert all(
+        line.rstrip() in merged.replace(",", "") for line in text.replace(",", "").split("\n")
+    )
+    hosts = jsonc.parse(merged)[HOSTS]
+    assert [host["name"] for host in hosts] == ["lab", "other", "segue"]
+    assert jsonc.parse(merged_settings('{"chat.remoteAgentHosts": []}', SETTING)) == SETTING
+
+
+def test_deeply_nested_file_is_refused(command_server: CommandServer, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    text = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    settings.write_text(text)
+    words = ["segue", "vscode", "--install", "--yes", "--settings", str(settings)]
+    environment = {"HOME": str(tmp_path), "SEGUE_DATA_DIR": str(tmp_path / "data")}
+    done = command_server.run(words, env=environment, cwd=tmp_path)
+    assert done.returncode == 2 and "segue does not change it" in done.stderr
+    assert settings.read_text() == text
 
 
 @pytest.mark.parametrize(

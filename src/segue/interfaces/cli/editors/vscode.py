@@ -95,7 +95,7 @@ def _install(path: Path, setting: dict[str, Any], *, yes: bool) -> None:
     def edit(text: str) -> str:
         try:
             return merged_settings(text, setting)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(
                 f"{path} is not a settings file of VS Code ({error}), so segue does not change it;"
                 " add the setting that `segue vscode` prints yourself"
@@ -110,14 +110,20 @@ def _install(path: Path, setting: dict[str, Any], *, yes: bool) -> None:
 def merged_settings(text: str, setting: dict[str, Any]) -> str:
     """Return the text of a settings file with the setting, and with everything else as it was.
 
-    Another server of the same name is replaced. Raises ValueError if the text is not JSON with
-    comments, as VS Code reads it.
+    A server of the same name gets the address and the token. Raises ValueError if the text is not
+    JSON with comments, as VS Code reads it.
     """
     settings = jsonc.parse(text) or {}
-    hosts = settings.get(HOSTS, []) if isinstance(settings, dict) else None
+    hosts = settings.get(HOSTS) if isinstance(settings, dict) else None
+    text = jsonc.set_value(text, [ENABLED], setting[ENABLED])
+    if hosts is None:
+        return jsonc.set_value(text, [HOSTS], setting[HOSTS])
     if not isinstance(hosts, list):
         raise ValueError(f"{HOSTS} is not a list")
-    others = [host for host in hosts if not isinstance(host, dict) or host.get("name") != HOST_NAME]
-    for name, value in {**setting, HOSTS: [*others, *setting[HOSTS]]}.items():
-        text = jsonc.set_value(text, [name], value)
-    return text
+    (own,) = setting[HOSTS]
+    for number, host in enumerate(hosts):
+        if isinstance(host, dict) and host.get("name") == HOST_NAME:
+            for name, value in own.items():
+                text = jsonc.set_value(text, [HOSTS, number, name], value)
+            return text
+    return jsonc.set_value(text, [HOSTS, len(hosts)], own)
