@@ -50,7 +50,7 @@ ALLOWED = {
         "sources",
         "agents",
     },
-    "render": {"model", "secrets", "untrusted"},
+    "render": {"model", "event_loop", "secrets", "untrusted"},
     "testing": {"model", "store", "sources", "hub"},
     "claude": {
         "model",

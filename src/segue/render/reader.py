@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Protocol, Unpack
 
+from segue.event_loop import run_in_thread
 from segue.model.event import Event
 from segue.model.principal import Principal
 from segue.model.query import EventWindow, WindowOptions
@@ -14,8 +15,8 @@ from segue.secrets.events import (
     SecretCounter,
     adjacent_messages,
     mask_events,
-    mask_stream,
     mask_thread,
+    message_groups,
 )
 
 
@@ -89,6 +90,12 @@ class MaskedReader:
         events = await self._reader.events(principal, id, **window)
         read = partial(self._reader.events, principal, id)
         earlier, later = await adjacent_messages(events, read)
+        # Long texts take a while.
+        return await run_in_thread(partial(self._masked, earlier, events, later))
+
+    def _masked(
+        self, earlier: Sequence[Event], events: Sequence[Event], later: Sequence[Event]
+    ) -> Sequence[Event]:
         if not earlier and not later:
             return mask_events(events, self.counter)
         counter, adjacent = SecretCounter(), SecretCounter()
@@ -106,5 +113,6 @@ class MaskedReader:
     ) -> AsyncIterator[Event]:
         """Read the events of one thread."""
         events = self._reader.thread_events(principal, id, thread)
-        async for event in mask_stream(events, self.counter):
-            yield event
+        async for group in message_groups(events):
+            for event in await run_in_thread(partial(mask_events, group, self.counter)):
+                yield event

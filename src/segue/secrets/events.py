@@ -107,15 +107,21 @@ async def mask_stream(
 ) -> AsyncIterator[Event]:
     """Yield the events of a whole history with masks instead of secrets."""
     counter = counter or SecretCounter()
+    async for group in message_groups(events):
+        for masked in mask_events(group, counter):
+            yield masked
+
+
+async def message_groups(events: AsyncIterator[Event]) -> AsyncIterator[list[Event]]:
+    """Yield the events in lists: messages over which a secret may be split are in one."""
     group: list[Event] = []
     async for event in events:
         if group and not continues(group[-1], event):
-            for masked in mask_events(group, counter):
-                yield masked
+            yield group
             group = []
         group.append(event)
-    for masked in mask_events(group, counter):
-        yield masked
+    if group:
+        yield group
 
 
 ReadEvents = Callable[..., Awaitable[Sequence[Event]]]

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from segue.model.event import (
 )
 from segue.model.principal import LOCAL, Principal
 from segue.model.session import Session
+from segue.secrets import Secret, find_secrets
 from segue.store.sqlite import SQLiteStore
 
 EVERYTHING = McpSettings(scope="all")
@@ -368,6 +370,35 @@ async def test_an_error_does_not_repeat_a_long_value(tmp_path: Path, tool: str, 
     async with open_hub(tmp_path) as hub, connect(hub) as client:
         answer = await call(client, tool, **{name: "x" * 200_000})
         assert answer.startswith("ERROR") and len(answer) < 2100
+
+
+async def test_long_texts_are_masked_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main, threads = threading.current_thread(), []
+
+    def find(text: str) -> list[Secret]:
+        if len(text) > 10_000:
+            threads.append(threading.current_thread())
+        return find_secrets(text)
+
+    monkeypatch.setattr("segue.secrets.masks.find_secrets", find)
+    async with open_hub(tmp_path) as hub:
+        session = await add_session(hub)
+        long = "walrus socket pytest retry ConnectionResetError " * 400
+        for body in (
+            UserMessage(content=as_content(long), extra={"begins": True}),
+            AgentMessage(content=as_content(long)),
+            ToolCall(call_id="9", name="bash", kind="execute", input={"command": long}),
+            ToolResult(call_id="9", content=as_content(long), status="failed"),
+        ):
+            await hub.editor.append(LOCAL, session.id, body)
+        async with connect(hub) as client:
+            for tool, arguments in ARGUMENTS.items():
+                if tool == "read_session":
+                    arguments = {"session": session.id, "part": "turn", "turn": 3}
+                await call(client, tool, **arguments)
+    assert threads and main not in threads
 
 
 @pytest.mark.full

@@ -108,17 +108,11 @@ class RedactedHistory:
         self, principal: Principal, id: str, thread_id: str, /
     ) -> AsyncIterator[Event]:
         """Yield the events of one thread."""
-        from segue.secrets.events import continues
+        from segue.secrets.events import message_groups
 
-        group: list[Event] = []  # messages over which a secret may be split
-        async for event in self._history.thread_events(principal, id, thread_id):
-            if group and not continues(group[-1], event):
-                for shown in await asyncio.to_thread(self._redaction.events, group):
-                    yield shown
-                group = []
-            group.append(event)
-        for shown in await asyncio.to_thread(self._redaction.events, group):
-            yield shown
+        async for group in message_groups(self._history.thread_events(principal, id, thread_id)):
+            for shown in await asyncio.to_thread(self._redaction.events, group):
+                yield shown
 
     async def find(
         self,

@@ -32,17 +32,12 @@ async def find_secrets(history: HistoryReader, principal: Principal, id: str) ->
 
 
 async def _search(events: AsyncIterator[Event], thread: str | None = None) -> list[StoredSecret]:
-    from segue.secrets.events import continues
+    from segue.secrets.events import message_groups
 
     secrets: list[StoredSecret] = []
-    group: list[Event] = []
-    async for event in events:
-        # A secret may be split over messages, which are searched together.
-        if group and not continues(group[-1], event):
-            secrets += _secrets_of(group, thread)
-            group = []
-        group.append(event)
-    return secrets + _secrets_of(group, thread)
+    async for group in message_groups(events):
+        secrets += _secrets_of(group, thread)
+    return secrets
 
 
 def _secrets_of(events: list[Event], thread: str | None = None) -> list[StoredSecret]:

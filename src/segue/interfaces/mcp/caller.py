@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -24,6 +25,9 @@ from segue.secrets.events import adjacent_messages, mask_event, mask_events, mas
 
 from .scope import Caller, McpSettings, SessionScope
 
+T = TypeVar("T")
+R = TypeVar("R")
+MAX_INLINE_CHARS = 2000  # of a text that is masked on the event loop
 _PAIR_EVENTS = 100  # that are read to find the result of a call
 
 
@@ -57,8 +61,8 @@ class Call:
             text = search_text.searchable_text(body)
         elif self.settings.mask:
             if len(getattr(body, "content", ())) > 1:
-                body = mask_event(event).body  # or over the blocks of one
-            text = mask_text(search_text.searchable_text(body))
+                body = (await _in_thread(mask_event, event)).body  # or over the blocks of one
+            text = await _in_thread(mask_text, search_text.searchable_text(body))
         else:
             text = search_text.searchable_text(body)
         return search_text.snippet(text, search_text.terms(words), width)[0]
@@ -199,4 +203,11 @@ class Call:
             return event
         read = partial(self.hub.history.events, self.principal, session.id)
         earlier, later = await adjacent_messages([event], read)
-        return mask_events([*earlier, event, *later])[len(earlier)]
+        return (await _in_thread(mask_events, [*earlier, event, *later]))[len(earlier)]
+
+
+async def _in_thread(mask: Callable[[T], R], value: T) -> R:
+    """Return what `mask` makes of a value. Only short texts are masked on the event loop."""
+    if isinstance(value, str) and len(value) <= MAX_INLINE_CHARS:
+        return mask(value)
+    return await asyncio.to_thread(mask, value)
