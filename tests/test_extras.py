@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from segue import extras
 from segue.extras import command_for
 
 PROGRAM_WITHOUT_MODULE = """
@@ -52,6 +53,16 @@ def test_costs_are_estimated_without_the_package_of_the_model_agent() -> None:
     assert output == "True\n"
 
 
+RECEIPT = """
+[tool]
+requirements = [
+    { name = "segue", extras = ["mcp"], directory = "/src/my segue" },
+    { name = "asyncpg", specifier = ">=0.30" },
+    { name = "two" },
+]
+"""
+
+
 @pytest.mark.parametrize(
     ("path", "files", "command"),
     [
@@ -63,18 +74,53 @@ def test_costs_are_estimated_without_the_package_of_the_model_agent() -> None:
             "uv tool install --with 'one>=1' --with two segue",
         ),
         (
+            "share/uv/tools/segue",
+            {"uv-receipt.toml": RECEIPT, "pyvenv.cfg": "uv = 0.9.1"},
+            "uv tool install --with 'asyncpg>=0.30' --with 'one>=1' --with two"
+            " '/src/my segue[mcp]'",
+        ),
+        (
+            "share/uv/tools/segue",
+            {
+                "uv-receipt.toml": RECEIPT.replace("directory", "editable"),
+                "pyvenv.cfg": "uv = 0.9.1",
+            },
+            "uv tool install --with 'asyncpg>=0.30' --with 'one>=1' --with two"
+            " --editable '/src/my segue[mcp]'",
+        ),
+        (
             "cache/uv/archive-v0/abc",
             {"pyvenv.cfg": "uv = 0.9.1"},
-            "uvx --with 'one>=1' --with two segue",
+            "uvx --from '/src/my segue' --with 'one>=1' --with two segue",
         ),
         ("share/pipx/venvs/segue", {"pyvenv.cfg": ""}, "pipx inject segue 'one>=1' two"),
     ],
 )
 def test_command_fits_the_installer(
-    tmp_path: Path, path: str, files: dict[str, str], command: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    files: dict[str, str],
+    command: str,
 ) -> None:
     prefix = tmp_path / path
-    prefix.mkdir(parents=True)
+    pip = prefix / "bin" / "pip"
+    pip.parent.mkdir(parents=True)
+    pip.touch(0o755)
     for name, content in files.items():
         (prefix / name).write_text(content)
+    monkeypatch.setenv("PATH", str(pip.parent))
+    monkeypatch.setenv("VIRTUAL_ENV", str(prefix))
+    monkeypatch.setattr(extras, "_origin", lambda: "/src/my segue")
     assert command_for(("one>=1", "two"), str(prefix)) == command
+
+
+def test_command_names_the_environment_that_the_shell_has_not_activated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    assert command_for(("two",), str(tmp_path)) == f"{tmp_path}/bin/python -m pip install two"
+    (tmp_path / "pyvenv.cfg").write_text("uv = 0.9.1")
+    expected = f"uv pip install --python {tmp_path}/bin/python two"
+    assert command_for(("two",), str(tmp_path)) == expected

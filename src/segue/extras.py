@@ -21,16 +21,78 @@ def install_command(extra: str) -> str:
 def command_for(requirements: tuple[str, ...], prefix: str) -> str:
     """Return the command that installs packages into the environment at `prefix`."""
     packages = [shlex.quote(requirement) for requirement in requirements]
-    options = " ".join(f"--with {package}" for package in packages)
     parts = prefix.replace("\\", "/").split("/")
-    if os.path.exists(os.path.join(prefix, "uv-receipt.toml")):
-        return f"uv tool install {options} {_DISTRIBUTION}"
+    receipt = os.path.join(prefix, "uv-receipt.toml")
+    if os.path.exists(receipt):
+        return _uv_tool_command(packages, receipt)
     if "uv" in parts and any(part.startswith(("archive-v", "environments-v")) for part in parts):
-        return f"uvx {options} {_DISTRIBUTION}"  # an environment that uv deletes again
+        # An environment that uv deletes again.
+        origin = _origin()
+        source = f"--from {shlex.quote(origin)} " if origin else ""
+        return f"uvx {source}{_with(packages)} {_DISTRIBUTION}"
     if "pipx" in parts:
         return f"pipx inject {_DISTRIBUTION} {' '.join(packages)}"
-    pip = "uv pip" if _is_made_by_uv(prefix) else "pip"
-    return f"{pip} install {' '.join(packages)}"
+    return f"{_pip_install(prefix)} {' '.join(packages)}"
+
+
+def _with(packages: list[str]) -> str:
+    return " ".join(f"--with {package}" for package in packages)
+
+
+def _uv_tool_command(packages: list[str], receipt: str) -> str:
+    """Return the command for a tool of uv. It repeats what the tool has, or uv would remove it."""
+    import tomllib
+
+    with open(receipt, "rb") as file:
+        entries = tomllib.load(file).get("tool", {}).get("requirements", [])
+    own, kept = _DISTRIBUTION, []
+    for entry in entries:
+        extras = f"[{','.join(entry['extras'])}]" if entry.get("extras") else ""
+        name = f"{entry['name']}{extras}"
+        if path := entry.get("path") or entry.get("directory") or entry.get("editable"):
+            text = shlex.quote(f"{path}{extras}")
+            text = f"--editable {text}" if "editable" in entry else text
+        elif git := entry.get("git"):
+            text = shlex.quote(f"{name} @ git+{git}")
+        elif url := entry.get("url"):
+            text = shlex.quote(f"{name} @ {url}")
+        else:
+            text = shlex.quote(f"{name}{entry.get('specifier', '')}")
+        if entry["name"] == _DISTRIBUTION:
+            own = text
+        elif text not in packages:
+            kept.append(text)
+    return f"uv tool install {_with([*kept, *packages])} {own}"
+
+
+def _pip_install(prefix: str) -> str:
+    """Return the command that installs into an environment, whichever the shell has activated."""
+    import shutil
+
+    bin_dir = os.path.join(prefix, "Scripts" if sys.platform == "win32" else "bin")
+    python = shlex.quote(os.path.join(bin_dir, "python"))
+    if _is_made_by_uv(prefix):
+        is_active = os.environ.get("VIRTUAL_ENV") == prefix
+        return "uv pip install" if is_active else f"uv pip install --python {python}"
+    pip = shutil.which("pip")
+    is_its_own = pip is not None and os.path.dirname(os.path.abspath(pip)) == bin_dir
+    return "pip install" if is_its_own else f"{python} -m pip install"
+
+
+def _origin() -> str | None:
+    """Return the path or URL that segue was installed from; None for a package registry."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        text = distribution(_DISTRIBUTION).read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+    if text is None:
+        return None
+    url = str(json.loads(text)["url"])
+    return unquote(urlsplit(url).path) if url.startswith("file:") else url
 
 
 def _is_made_by_uv(prefix: str) -> bool:
