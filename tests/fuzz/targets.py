@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from segue.model.errors import SegueError
+from segue.model.formats.bodies import BODY_VERSION, decode_body
 
 REFUSALS = (SegueError, msgspec.DecodeError, msgspec.ValidationError)
 KEY = b"k" * 32
@@ -22,7 +23,6 @@ CORPUS = Path(__file__).parent / "corpus"
 
 
 def event(data: bytes) -> None:
-    from segue.model.event import BODY_VERSION, decode_body
 
     for version in range(1, BODY_VERSION + 2):
         try:
