@@ -26,6 +26,13 @@ from tests.interfaces.web.site import check_html
 
 LONG = "<b>&amp;'\"" + "a-very-long-word-without-a-space" * 8
 STREAMS = ("/live", f"{SHARE_LINK}/live")
+# The controls that are too small for a finger. Links in texts are not controls.
+SMALL_TARGETS = """[...document.querySelectorAll(
+    'a.brand, a.chip, a.button, a.ghost, button, summary, select, .segmented a')]
+  .filter(control => control.checkVisibility() && !control.closest('.hidden'))
+  .map(control => [control, control.getBoundingClientRect()])
+  .filter(([control, box]) => box.width && (box.height < 43.5 || box.width < 43.5))
+  .map(([control, box]) => `${box.width} x ${box.height}: ${control.outerHTML.slice(0, 120)}`)"""
 # Queries that change what a page contains, besides the page without a query.
 VARIANTS = {
     "/": ("q=unheard-of", "q=parser", "group=project", "state=trash", "state=only", "tag=x"),
@@ -143,4 +150,6 @@ async def page_problems(page: Page) -> list[str]:
         )
         if excess > 0:
             problems.append(f"{scroller} is {excess} pixels too wide")
+    if await page.evaluate("innerWidth < 761"):
+        problems += await page.evaluate(SMALL_TARGETS)
     return problems
