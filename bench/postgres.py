@@ -136,6 +136,15 @@ class Floor:
             await connection.fetch(self._APPEND, *self._prepared[writer][number])
 
 
+async def create_pool(url: str) -> Any:
+    async def keep_settings(_: Any) -> None:
+        """Reset nothing when a connection is returned: that would be another round trip."""
+
+    return await asyncpg.create_pool(
+        url, min_size=POOL_SIZE, max_size=POOL_SIZE, reset=keep_settings, **OPTIONS
+    )
+
+
 async def generate(store: PostgresStore, connection: Any, first: int, last: int) -> None:
     """Generate sessions and their words, as copies of one that the store has written."""
     drafts = [Created(cwd="/home/ada"), UserMessage(content=(Text(text="hello"),))]
@@ -161,7 +170,7 @@ async def generate(store: PostgresStore, connection: Any, first: int, last: int)
 async def measure_lists(bench: Bench, url: str, count: int) -> None:
     """Compare a list of 50, with few and with many sessions, and search."""
     store, connection = await PostgresStore.open(url), await asyncpg.connect(url, **OPTIONS)
-    pool = await asyncpg.create_pool(url, min_size=1, max_size=POOL_SIZE, **OPTIONS)
+    pool = await create_pool(url)
     floor, first_median, known = Floor(pool), 0.0, 0
     rounds = 20 if bench.quick else 200
 
@@ -217,7 +226,7 @@ async def measure_lists(bench: Bench, url: str, count: int) -> None:
 async def measure_appends(bench: Bench, url: str) -> None:
     """Compare 32 writers in one process with asyncpg."""
     store = await PostgresStore.open(url)
-    pool = await asyncpg.create_pool(url, min_size=POOL_SIZE, max_size=POOL_SIZE, **OPTIONS)
+    pool = await create_pool(url)
     floor, words, rng = Floor(pool), Vocabulary(), random.Random(5)
     appends, rounds = (20, 2) if bench.quick else (100, 5)
     floor_sessions, own_sessions = await new_sessions(store), await new_sessions(store)

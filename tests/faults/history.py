@@ -171,6 +171,6 @@ def _overlaps(session: str, events: Sequence[Event]) -> Iterable[str]:
                 ended.add(open_turn)
                 open_turn = None
         elif (turn := getattr(body, "turn", None)) is not None and turn != open_turn:
-            yield f"{session}: event {event.seq} of {turn} while {open_turn} runs"
+            yield f"{session}: {event.type} {event.seq} of {turn} while {open_turn} runs"
     if open_turn is not None:
         yield f"{session}: {open_turn} never ends"
