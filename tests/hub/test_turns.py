@@ -273,6 +273,49 @@ async def test_agent_that_ignores_its_cancellation_cannot_write_afterwards(
         assert await read_bodies(hub, id, "agent_message") == []
 
 
+async def test_change_that_the_store_runs_late_is_not_part_of_a_cancelled_turn(
+    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may run a change although its caller was cancelled meanwhile."""
+    emitting, late = asyncio.Event(), asyncio.Event()
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def play(turn: Turn) -> None:
+        emitting.set()
+        await turn.emit(ToolCall(call_id="c", name="look"))
+
+    async with make_hub(agent_registry=registry_with(play)) as hub:
+        change, release = hub.store.change, hub.store.release
+
+        async def change_late(*args: Any, consume: Any = (), **options: Any) -> Any:
+            if consume or not emitting.is_set():
+                return await change(*args, consume=consume, **options)
+
+            async def wait_and_change() -> Any:
+                await late.wait()
+                return await change(*args, **options)
+
+            tasks.append(asyncio.create_task(wait_and_change()))
+            return await asyncio.shield(tasks[-1])
+
+        async def change_and_release(*args: Any) -> None:
+            late.set()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await release(*args)
+
+        id = (await hub.editor.create(LOCAL)).id
+        monkeypatch.setattr(hub.store, "change", change_late)
+        monkeypatch.setattr(hub.store, "release", change_and_release)
+        turn = await hub.turns.submit(LOCAL, id, "x")
+        await emitting.wait()
+        await hub.turns.cancel(LOCAL, id)
+        assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
+        while not tasks or not tasks[0].done():
+            await asyncio.sleep(0)
+        assert isinstance(tasks[0].exception(), LeaseLost)
+        assert await read_bodies(hub, id, "tool_call") == []
+
+
 async def test_process_that_lost_its_lease_does_not_update_the_session_model(
     make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -399,7 +399,7 @@ class TurnRunner:
         """Store the events that are decided on the current row."""
         self._check()
         mark = marked_local if self._local else marked_by_key
-        _, events = await self.change(
+        _, events = await self._change_open_turn(
             lambda session: [with_body(draft, mark) for draft in decide(session)]
         )
         for event in events:
@@ -440,9 +440,27 @@ class TurnRunner:
             self._session = session
         return session, events
 
+    async def _change_open_turn(
+        self, decide: Callable[[Session], Drafts]
+    ) -> tuple[Session, list[Event]]:
+        """Append events, unless the turn has ended.
+
+        The store may still run a change whose caller was cancelled, after the end of the turn.
+        """
+
+        def decide_on_open_turn(session: Session) -> Drafts:
+            if session.turn != self.turn_id:
+                raise self._turn_ended()
+            return decide(session)
+
+        return await self.change(decide_on_open_turn)
+
+    def _turn_ended(self) -> LeaseLost:
+        return LeaseLost("this turn has ended", session=self._lease.session)
+
     def _check(self) -> None:
         if self._ended or self._abandoned:
-            raise LeaseLost("this turn has ended", session=self._lease.session)
+            raise self._turn_ended()
 
     async def history(self, *, since_compaction: bool) -> list[Event]:
         return await self.reader.history(self._first_seq, since_compaction=since_compaction)
@@ -461,7 +479,7 @@ class TurnRunner:
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [asked, status_with_pending(session, (*session.pending, ask_id))]
 
-        await self.change(decide)
+        await self._change_open_turn(decide)
         return await future
 
     async def allowed_by_mode(self, options: Sequence[Option]) -> Answer | None:
@@ -492,7 +510,7 @@ class TurnRunner:
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [status_with_pending(session, (*session.pending, call_id))]
 
-        await self.change(decide)
+        await self._change_open_turn(decide)
         self._wake.set()  # the result may be in the inbox already
         return await future
 
