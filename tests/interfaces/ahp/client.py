@@ -81,6 +81,11 @@ class AhpClient:
             initialSubscriptions=list(channels) or [ROOT],
         )
 
+    async def unsubscribe(self, channel: str) -> None:
+        message = {"jsonrpc": "2.0", "method": "unsubscribe", "params": {"channel": channel}}
+        await self._link.send(json.dumps(message))
+        await self.raw_request("listSessions")  # which is handled after it
+
     async def dispatch(self, channel: str, type: str, *, seq: Any = None, **fields: Any) -> int:
         return await self.send_action(channel, {"type": type, **fields}, seq=seq)
 

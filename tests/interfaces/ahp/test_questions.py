@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from segue.agents.base import Turn
 from segue.interfaces.ahp.chat.questions import form
@@ -17,6 +21,7 @@ from segue.model.session import Session
 from tests.interfaces.ahp.client import AhpClient
 from tests.interfaces.ahp.test_ahp import create, running
 
+PROGRAM = Path(__file__).parents[2] / "agents" / "acp" / "programs" / "asking.py"
 QUESTIONS = {
     "questions": [
         {
@@ -152,6 +157,35 @@ async def test_form_of_an_agent_is_shown_in_every_window(tmp_path: Path) -> None
         assert "origin" not in other and other["action"]["answers"]["name"] == answers["name"]
         await first.wait_for_action("chat/turnComplete", turnId=turn_id)
         assert said(await opened(first, session)) == {"name": "Ada", "age": 36}
+
+
+async def test_form_of_an_external_agent_is_answered(tmp_path: Path) -> None:
+    command = shlex.join([sys.executable, str(PROGRAM)])
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    form = {"mode": "form", "message": "Who are you?", "requestedSchema": schema}
+    prompt = json.dumps([["elicitation/create", form]])
+    async with running(tmp_path) as (hub, server), server.connect() as client:
+        built_in = await hub.records.built_in_agent(LOCAL.workspace)
+        agent = replace(built_in, overrides={"kind": "acp", "command": command})
+        session = await hub.editor.create(LOCAL, cwd=str(tmp_path), agent=agent)
+        chat = chat_uri(session.id)
+        await opened(client, session)
+        turn_id = await client.prompt(chat, prompt)
+        request = (await client.wait_for_action("chat/inputRequested"))["action"]["request"]
+        assert request["message"] == "Who are you?"
+        answers = {"name": {"state": "submitted", "value": {"kind": "text", "value": "Ada"}}}
+        answer = {"requestId": request["id"], "response": "accept", "answers": answers}
+        await client.dispatch(chat, "chat/inputCompleted", **answer)
+        await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+        assert said(await opened(client, session)) == [
+            {"action": "accept", "content": {"name": "Ada"}}
+        ]
+        await client.unsubscribe(chat)  # then a form is cancelled
+        await hub.turns.run(LOCAL, session.id, prompt)
+        messages = await hub.history.events(LOCAL, session.id, types=("agent_message",))
+        body = messages[-1].body
+        assert isinstance(body, AgentMessage)
+        assert json.loads(plain_text(body.content)) == [{"action": "cancel"}]
 
 
 async def test_form_ends_with_its_turn(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def capabilities(client_proxy: ClientProxy | None) -> tuple[dict[str, Any], dict
 
 def identity(client_proxy: ClientProxy | None) -> dict[str, Any]:
     """Return the client's name, version and `_meta` for an agent process, next to segue's own."""
-    if client_proxy is None:
-        return {}
+    if client_proxy is None or not client_proxy.initialize_params:
+        return {}  # the client uses another protocol
     sent = client_proxy.initialize_params
     info = sent.get("info" if client_proxy.version == v2.VERSION else "clientInfo")
     meta = {**_dict(sent.get("_meta")), "segue": {"version": __version__}}

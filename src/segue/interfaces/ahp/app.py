@@ -25,7 +25,7 @@ from segue.model.errors import SegueError, StoreUnreachable, Unauthorized
 from segue.model.principal import Principal
 
 from .connection import AhpConnection
-from .subscriptions.forms import Forms
+from .subscriptions.forms import AgentForms, Forms
 
 log = logging.getLogger("segue.ahp")
 
@@ -60,6 +60,8 @@ class AhpApp:
         self._rate_limiter = rate_limiter or RateLimiter(0)
         self._closing = closing or asyncio.Event()
         self._forms = Forms()
+        if hub.agent_registry.client_proxy is None:
+            hub.agent_registry.client_proxy = AgentForms(self._forms)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -93,7 +95,8 @@ class AhpApp:
                 access=KeyAccess(lambda: self._authenticate(token)),
                 sends_batches=SEND_BATCH in scope.get("extensions", {}),
             )
-            await link.serve()
+            with self._forms.connected():
+                await link.serve()
         finally:
             close_stream()
 

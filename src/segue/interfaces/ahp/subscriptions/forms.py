@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import segue
+from segue.acp.rpc import METHOD_NOT_FOUND, RpcError
 from segue.agents.base.client import FORM
 from segue.interfaces.ahp.chat.questions import ACCEPT, CANCEL, Question, form
 from segue.model import ids
@@ -29,6 +30,25 @@ class Forms:
     def __init__(self) -> None:
         self._open: dict[Name, dict[str, tuple[Question, asyncio.Future[dict[str, Any]]]]] = {}
         self._viewers: dict[Name, list[Viewer]] = {}
+        self._clients = 0
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether a client is connected."""
+        return self._clients > 0
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Count a client as connected."""
+        self._clients += 1
+        try:
+            yield
+        finally:
+            self._clients -= 1
+
+    def viewed_session(self, session_id: str) -> Name | None:
+        """Return the name of a session that a client has open; None if none has."""
+        return next((name for name in self._viewers if name[1] == session_id), None)
 
     def of(self, name: Name) -> list[Question]:
         """Return the forms of a session that wait for an answer."""
@@ -97,6 +117,42 @@ class FormClient:
     async def extension(self, method: str, params: Any) -> Any:
         """Refuse a request that is not part of the protocol."""
         raise ClientFailed(f"VS Code does not support {method}", code=-32601)
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Ignore a notification."""
+
+
+class AgentForms:
+    """The client of processes of external agents: it shows their forms in VS Code.
+
+    A process learns when it starts whether forms can be shown: if VS Code is connected then. A form
+    of a session that is not open in VS Code is cancelled.
+    """
+
+    version = 1
+    initialize_params: Mapping[str, Any] = {}
+    forms: Mapping[str, Any] = {"form": {}, "url": {}}
+
+    def __init__(self, forms: Forms) -> None:
+        self._forms = forms
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """The requests that are answered."""
+        return frozenset({FORM}) if self._forms.has_clients else frozenset()
+
+    def has(self, session: str) -> bool:
+        """Return False: segue answers requests for files itself."""
+        return False
+
+    async def request(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
+        """Show a form and return the answer."""
+        name = self._forms.viewed_session(session)
+        return {"action": CANCEL} if name is None else await self._forms.ask(name, params)
+
+    async def extension(self, method: str, params: Any) -> Any:
+        """Refuse a request that is not part of the protocol."""
+        raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
 
     async def notify(self, method: str, params: Any) -> None:
         """Ignore a notification."""
