@@ -78,7 +78,7 @@ def get(target: Target, name: str) -> None:
     Example: segue config get model
     """
     if name not in SETTINGS:
-        raise InvalidInput(f"unknown setting {name!r}; there are {', '.join(SETTINGS)}")
+        raise InvalidInput(f"there is no setting {name!r}; the settings are {', '.join(SETTINGS)}")
     config = target.run(lambda hub, principal: hub.config.all(principal.workspace))
     if name not in config:
         sys.exit(1)

@@ -100,11 +100,16 @@ def prune_command(
             return list(await hub.retention.prune(principal, policy=policy))
 
         steps = target.run(prune)
-    _show_result(target, steps, format, dry_run=dry_run)
+    _show_result(target, policy, steps, format, dry_run=dry_run)
 
 
 def _show_result(
-    target: Target, steps: list[RetentionStep], format: str | None, *, dry_run: bool
+    target: Target,
+    policy: RetentionPolicy,
+    steps: list[RetentionStep],
+    format: str | None,
+    *,
+    dry_run: bool,
 ) -> None:
     """Print what was done with each session, or say why there was nothing to do."""
     if format is not None:
@@ -114,6 +119,11 @@ def _show_result(
         write_rows(format, ((row, row) for row in rows))
     elif not steps:
         message = "Nothing to do."
+        if policy.archive_after is None and policy.delete_after is None:
+            message = (
+                "Nothing to do: no days are set for archiving or deleting. "
+                "`segue prune --archive-after 90 --dry-run` shows what 90 days would archive."
+            )
         if count := target.read(_count_others):
             message += (
                 f" {count} sessions that only other tools have are not pruned; "
