@@ -98,7 +98,10 @@ async def test_project_is_found_by_its_name_and_source_in_any_case(tmp_path: Pat
         for name in ("project-1", "Project-1", "ject-1"):
             assert (await site.get(f"/rows?cwd={name}")).count('class="row"') == 2
         assert "No sessions match these filters" in await site.get("/?cwd=unheard-of")
-        assert (await site.get("/rows?source=Segue")).count('class="row"') == 8
+        await site.hub.editor.create(LOCAL, cwd="/home/me/other/project-1")
+        assert (await site.get("/rows?cwd=other/project-1")).count('class="row"') == 1
+        assert '<option value="src/project-1">/home/me/src/' in await site.get("/facets")
+        assert (await site.get("/rows?source=Segue")).count('class="row"') == 9
 
 
 async def test_first_page_says_what_was_found_and_offers_the_demo(tmp_path: Path) -> None:

@@ -214,7 +214,9 @@ async def facets(request: WebRequest) -> Response:
     sessions = (await request.hub.sessions.list(request.principal, query)).sessions
     directories = (session.directory for session in sessions)
     html = templates.macros("facets.html").facets(
-        directories=_most_common(filter(project_names.is_project, directories)),
+        projects=project_names.unique_names(
+            _most_common(filter(project_names.is_project, directories))
+        ),
         tags=_most_common(session.tag for session in sessions if session.tag),
         sources=_most_common(session.source for session in sessions),
         agents=await agent_names(
@@ -246,10 +248,12 @@ async def _project_directory(request: WebRequest, name: str) -> str:
     query = Query(limit=MAX_SCANNED_SESSIONS, archived="include")
     sessions = (await request.hub.sessions.list(request.principal, query)).sessions
     directories = _most_common(session.directory for session in sessions)
+    unique_names = project_names.unique_names(directories)
     folded_name = name.casefold()
     for matches_name in (str.__eq__, str.__contains__):
         for directory in directories:
-            if matches_name(project_names.project_name(directory).casefold(), folded_name):
+            names = (project_names.project_name(directory), unique_names[directory])
+            if any(matches_name(known.casefold(), folded_name) for known in names):
                 return directory
     return f"/{name}"
 

@@ -1,9 +1,8 @@
 // The session browser: navigation, keyboard shortcuts and menus. All pages also work without scripts.
 
 import * as actions from "./actions.js";
-import { all, announce, copy, explain, find, localizeTimes, nodes, notify, text } from "./dom.js";
+import { all, announce, attachCombobox, copy, explain, find, localizeTimes, nodes, notify, text } from "./dom.js";
 import * as attention from "./attention.js";
-import * as combobox from "./combobox.js";
 import * as copying from "./copying.js";
 import * as inspector from "./inspector.js";
 import * as jump from "./jump.js";
@@ -52,7 +51,7 @@ function showPage() {
     actions.restoreDraft(session);
   } else if (find("#first-message")) {
     actions.restoreFirstMessage();
-    combobox.attach(find("#n-project"));
+    attachCombobox(find("#n-project"));
   }
   else if (find("#search-text")) search.attachPage();
   else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();

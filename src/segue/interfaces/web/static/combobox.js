@@ -6,8 +6,8 @@ import { all } from "./dom.js";
 const MAX_OPTIONS = 12;
 const isPath = (text) => /^[/~]|^[a-z]:[\\/]/i.test(text);
 
-// Turn a field with a datalist into a combobox. `data-empty` names its empty value; text that is
-// neither an option nor a path is not valid, and `data-unknown` says why.
+// Turn a field with a datalist into a combobox. `data-empty` names its empty value. With
+// `data-unknown`, text that is neither an option nor a path is not valid, for that reason.
 export function attach(field) {
   const source = field?.list;
   if (!source) return;
@@ -37,7 +37,7 @@ export function attach(field) {
   }
 
   const isKnown = (text) => !text || isPath(text) || options.some(({ value }) => value.toLowerCase() === text.toLowerCase());
-  const validate = () => field.setCustomValidity(isKnown(field.value.trim()) ? "" : field.dataset.unknown);
+  const validate = () => field.setCustomValidity(isKnown(field.value.trim()) ? "" : field.dataset.unknown ?? "");
 
   function element({ value, path }, index) {
     const item = document.createElement("li");
@@ -66,7 +66,7 @@ export function attach(field) {
       note.className = "quiet small";
       note.role = "option";
       note.ariaDisabled = "true";
-      note.textContent = isPath(text) ? "This directory will be used." : field.dataset.unknown;
+      note.textContent = isPath(text) ? "This directory will be used." : field.dataset.unknown ?? "No recent project has this name.";
       list.append(note);
     }
     list.hidden = false;

@@ -132,6 +132,15 @@ export function notify(message, { label, action, permanent = false } = {}) {
   if (!permanent) setTimeout(() => line.remove(), label ? 12000 : 4000);
 }
 
+// Let a field show the options of its <datalist> that match. Few pages need the script.
+export async function attachCombobox(field) {
+  try {
+    (await import("./combobox.js")).attach(field);
+  } catch {
+    // The browser's own list is used.
+  }
+}
+
 // Announce a message to users of screen readers.
 export function announce(message) {
   const region = find("#announcement");

@@ -1,6 +1,6 @@
 // The session list: infinite scrolling, search, filters, keyboard navigation and live updates.
 
-import { all, announce, find, nodes, text } from "./dom.js";
+import { all, announce, attachCombobox, find, nodes, text } from "./dom.js";
 
 const KEPT_SCREENS = 3; // above and below the visible rows
 
@@ -370,9 +370,10 @@ export function start() {
     filter(params).then(() => find("#filter > summary").focus(), () => form.submit());
   });
   document.addEventListener("toggle", async (event) => {
-    if (event.target.id !== "filter" || !event.target.open || find("#facet-cwd")) return;
+    if (event.target.id !== "filter" || !event.target.open) return;
     try {
-      document.body.append(nodes(await text("/facets")));
+      if (!find("#facet-cwd")) document.body.append(nodes(await text("/facets")));
+      attachCombobox(find("#f-cwd"));
     } catch {
       // The fields can be filled in without suggestions.
     }
