@@ -38,7 +38,7 @@ from _common import (
 from msgspec.structs import replace
 
 from segue.hub import Hub
-from segue.model import clock, codec, ids
+from segue.model import clock, codec, event, ids
 from segue.model.content import Text
 from segue.model.event import (
     ThreadChanged,
@@ -48,7 +48,6 @@ from segue.model.event import (
     Usage,
     UserMessage,
 )
-from segue.model.formats.bodies import BODY_VERSION
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Session
@@ -105,7 +104,7 @@ class PlainSqlite:
         execute("BEGIN IMMEDIATE")
         execute(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-            (key, ids.new_id(), now, "user_message", BODY_VERSION, prepared.body),
+            (key, ids.new_id(), now, "user_message", event.BODY_VERSION, prepared.body),
         )
         sql = "UPDATE sessions SET active_at = ?, change = ?, row = ? WHERE pk = ?"
         execute(sql, (now, self._change, prepared.row, self._pk))

@@ -28,10 +28,9 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from _common import WORKSPACE, Bench, Vocabulary, temporary_directory, time_cases
 from msgspec.structs import replace
 
-from segue.model import clock, codec, ids, search_text
+from segue.model import clock, codec, event, ids, search_text
 from segue.model.content import Text
 from segue.model.event import Created, UserMessage
-from segue.model.formats.bodies import BODY_VERSION
 from segue.model.query import Query
 from segue.model.session import Session
 from segue.store import migrations
@@ -97,7 +96,7 @@ class Floor:
         ),
         added AS (
           INSERT INTO segue.events (session, seq, id, at, type, version, body)
-          SELECT pk, $5, $6, $3, 'user_message', {BODY_VERSION}, $2 FROM s
+          SELECT pk, $5, $6, $3, 'user_message', {event.BODY_VERSION}, $2 FROM s
         )
         INSERT INTO segue.search (session, seq, part, words)
         SELECT pk, $5, 0, $7::text::tsvector FROM s

@@ -33,8 +33,8 @@ from segue.model.event import (
     ToolResult,
     Usage,
     UserMessage,
+    decode_body,
 )
-from segue.model.formats.bodies import decode_body
 from segue.model.session import Session
 from segue.sources import safe_io
 from segue.sources.claude.events import transcript_summary

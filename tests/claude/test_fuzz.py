@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from segue.claude import export
 from segue.model import codec, projection
-from segue.model.formats.bodies import decode_body
+from segue.model.event import decode_body
 from segue.sources.claude.conversation import tree
 from segue.sources.claude.edit import doctor, fork
 from segue.sources.claude.exchange import event_codec, transcript_line, transcript_writer

@@ -8,8 +8,7 @@ from segue.interfaces.cli.output.output_fields import event_fields
 from segue.model import codec
 from segue.model.ansi import MAX_LINE_CHARACTERS
 from segue.model.content import Block, Image, Text
-from segue.model.event import Event, UserMessage
-from segue.model.formats.bodies import decode_body
+from segue.model.event import Event, UserMessage, decode_body
 from segue.render.message_parts import (
     MessagePart,
     find_inserted_only,

@@ -5,8 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from segue.model import projection, search_text
-from segue.model.event import Event
-from segue.model.formats.bodies import decode_body
+from segue.model.event import Event, decode_body
 from segue.model.session import Session, decode_session
 from segue.store.base import MAX_SEQ
 from segue.store.query_sql import STATE_CODES, columns

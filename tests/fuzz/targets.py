@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from segue.model.errors import SegueError
-from segue.model.formats.bodies import BODY_VERSION, decode_body
 
 REFUSALS = (SegueError, msgspec.DecodeError, msgspec.ValidationError)
 KEY = b"k" * 32
@@ -23,6 +22,7 @@ CORPUS = Path(__file__).parent / "corpus"
 
 
 def event(data: bytes) -> None:
+    from segue.model.event import BODY_VERSION, decode_body
 
     for version in range(1, BODY_VERSION + 2):
         try:

@@ -18,6 +18,7 @@ from segue.model import clock, codec, ids
 from segue.model.content import Diff, as_content
 from segue.model.errors import Conflict, InvalidInput, NotFound, StoreFull
 from segue.model.event import (
+    BODY_VERSION,
     AgentRef,
     ConfigChanged,
     Event,
@@ -27,8 +28,8 @@ from segue.model.event import (
     ToolResult,
     Usage,
     UserMessage,
+    decode_body,
 )
-from segue.model.formats.bodies import BODY_VERSION, decode_body
 from segue.model.principal import LOCAL, Principal
 from segue.model.tools.titles import call_title, request_title
 from segue.store.memory import MemoryStore

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from segue.model import codec
 from segue.model.content import Text, as_content
-from segue.model.event import ToolCall, UserMessage
-from segue.model.formats.bodies import decode_body
+from segue.model.event import ToolCall, UserMessage, decode_body
 from segue.model.session import Session, decode_session
 
 # Any characters, including NULs and lone surrogates.

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from segue.model import codec
+from segue.model import codec, event
 from segue.model.content import as_content
 from segue.model.event import (
     BODIES,
@@ -17,9 +17,8 @@ from segue.model.event import (
     Usage,
     UserMessage,
     body_type,
+    decode_body,
 )
-from segue.model.formats import bodies
-from segue.model.formats.bodies import BODY_VERSION, UPCASTS, decode_body
 from segue.model.session import decode_session, decode_sessions
 
 
@@ -37,9 +36,9 @@ def test_older_body_is_upgraded_version_by_version(monkeypatch: pytest.MonkeyPat
     def upgrade_from_2(raw: dict[str, Any]) -> dict[str, Any]:
         return {"type": raw["type"], "content": [{"type": "text", "text": raw["words"]}]}
 
-    monkeypatch.setattr(bodies, "BODY_VERSION", 3)
-    monkeypatch.setitem(UPCASTS, 1, upgrade_from_1)
-    monkeypatch.setitem(UPCASTS, 2, upgrade_from_2)
+    monkeypatch.setattr(event, "BODY_VERSION", 3)
+    monkeypatch.setitem(event.UPCASTS, 1, upgrade_from_1)
+    monkeypatch.setitem(event.UPCASTS, 2, upgrade_from_2)
     hello = UserMessage(content=as_content("hello"))
     assert decode_body(b'{"type":"user_message","text":"hello"}', 1) == hello
     assert decode_body(b'{"type":"user_message","words":"hello"}', 2) == hello
@@ -47,13 +46,13 @@ def test_older_body_is_upgraded_version_by_version(monkeypatch: pytest.MonkeyPat
 
 def test_unknown_body_of_a_newer_version_is_kept_unchanged() -> None:
     raw = {"type": "hologram", "light": ["blue", "\ud800"]}
-    body = decode_body(codec.encode(raw), BODY_VERSION + 1)
+    body = decode_body(codec.encode(raw), event.BODY_VERSION + 1)
     assert body == Foreign(dialect="segue", raw=raw)
 
 
 def test_known_body_that_does_not_fit_is_kept_unchanged() -> None:
     raw = {"type": "user_message", "content": "\ud800"}
-    body = decode_body(codec.encode(raw), BODY_VERSION + 1)
+    body = decode_body(codec.encode(raw), event.BODY_VERSION + 1)
     assert body == Foreign(dialect="segue", raw=raw)
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from segue.model.event import PermissionAsked, ToolCall
-from segue.model.formats.bodies import decode_body
+from segue.model.event import PermissionAsked, ToolCall, decode_body
 from segue.model.tools.titles import call_title, request_title, without_computed_title
 
 

@@ -1,17 +1,19 @@
 """Events: immutable facts, each a small struct.
 
 A session's history is the list of its events. An `Event` has a position, an id and a time; its
-`body` says what happened. Bodies are stored as JSON with a format version, see `formats.bodies`.
+`body` says what happened. Bodies are stored as JSON with a format version. A reader converts older
+versions with `UPCASTS`, and returns bodies of unknown formats as Foreign.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from . import codec
 from .clock import Time
 from .content import Content
 from .content import InsertedText as InsertedText
@@ -20,6 +22,8 @@ from .content import Option as Option
 from .content import PlanEntry as PlanEntry
 from .lifecycle import Status, StopReason
 from .requests import Usage as Usage
+
+BODY_VERSION = 3  # the format that bodies are written in
 
 
 def always_encoded(value: str) -> Any:
@@ -537,6 +541,38 @@ BODIES: dict[str, type[Body]] = {str(cls.__struct_config__.tag): cls for cls in 
 _TAGS: dict[type[Body], str] = {cls: tag for tag, cls in BODIES.items()}
 
 
+def _from_version_1(body: dict[str, Any]) -> dict[str, Any]:
+    from .formats import version_1  # late: only stores and files of older versions need it
+
+    return version_1.convert(body)
+
+
+# By version: a function that converts a body to the next version.
+UPCASTS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_version_1}
+
+_decode: codec.Decoder[AnyBody] = codec.Decoder(AnyBody)
+_decode_raw: codec.Decoder[dict[str, Any]] = codec.Decoder(dict[str, Any])
+
+
 def body_type(body: Body) -> str:
     """Return a body's type as it is stored: `user_message` …"""
     return _TAGS[type(body)]
+
+
+def decode_body(data: bytes, version: int = BODY_VERSION) -> AnyBody:
+    """Return a stored body. Older versions are converted, unknown newer ones become Foreign."""
+    if version == BODY_VERSION:
+        return _decode(data)
+    raw = _decode_raw(data)
+    is_newer = version > BODY_VERSION
+    while version < BODY_VERSION:
+        if upcast := UPCASTS.get(version):
+            raw = upcast(raw)
+        version += 1
+    try:
+        body: AnyBody = codec.convert(raw, AnyBody)
+        return body
+    except msgspec.ValidationError:
+        if not is_newer:
+            raise
+        return Foreign(dialect="segue", raw=raw)

@@ -23,7 +23,6 @@ from segue import __version__
 from segue.model import clock, codec, event
 from segue.model.errors import InvalidInput
 from segue.model.event import Event, ToolResult, Usage
-from segue.model.formats.bodies import BODY_VERSION, decode_body
 from segue.model.record import Record
 from segue.model.session import Session, decode_session
 
@@ -338,7 +337,7 @@ def encode_event(stored: Event, *, derived: bool = False) -> bytes:
         seq=stored.seq,
         id=stored.id,
         at=at,
-        version=BODY_VERSION,
+        version=event.BODY_VERSION,
         body=stored.body,
         derived=derived,
     )
@@ -360,8 +359,8 @@ def _decode_event_of_1(data: bytes) -> Event:
 
 def _decode_body(raw: Any, version: int) -> event.AnyBody:
     with _errors_inside("body"):
-        body = decode_body(codec.encode(raw), version)
-    if version == BODY_VERSION:
+        body = event.decode_body(codec.encode(raw), version)
+    if version == event.BODY_VERSION:
         _check_explicit(type(body), raw, "body")
         if isinstance(getattr(body, "usage", None), Usage):
             _check_explicit(Usage, raw.get("usage"), "body.usage")

@@ -25,8 +25,8 @@ from segue.model.event import (
     StatusChanged,
     ToolCall,
     UserMessage,
+    decode_body,
 )
-from segue.model.formats.bodies import decode_body
 from segue.model.session import Session
 from segue.model.tools.prompt_titles import title_from_prompt
 from segue.model.tools.titles import request_title_of

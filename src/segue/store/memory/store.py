@@ -9,10 +9,9 @@ from typing import Any, Unpack
 
 from msgspec.structs import replace
 
-from segue.model import clock, codec, errors, projection
+from segue.model import clock, codec, errors, event, projection
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Draft, Drafts, Event
-from segue.model.formats.bodies import decode_body
 from segue.model.query import EventWindow, WindowOptions
 from segue.model.session import Checkpoint, Session, decode_session
 from segue.model.webhooks.notices import purge_notices, session_notices
@@ -418,7 +417,7 @@ def _stored_row(session: Session) -> Session:
 
 
 def _stored_event(added: Event) -> Event:
-    return replace(added, body=decode_body(codec.encode(added.body)))
+    return replace(added, body=event.decode_body(codec.encode(added.body)))
 
 
 def _copy(body: dict[str, Any]) -> dict[str, Any]:

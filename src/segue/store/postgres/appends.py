@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from segue.model import codec, search_text
+from segue.model import codec, event, search_text
 from segue.model.event import Event
-from segue.model.formats.bodies import BODY_VERSION
 from segue.model.session import Session
 from segue.model.webhooks.notices import session_notices
 from segue.store.query_sql import columns
@@ -83,7 +82,7 @@ _WRITE_CHANGES = f"""
     ),
     added AS (
       INSERT INTO events (session, seq, id, at, type, body, version)
-      SELECT e.*, {BODY_VERSION}
+      SELECT e.*, {event.BODY_VERSION}
       FROM unnest({_parameters(_FIRST, ["bigint", "int", "text", "bigint", "text", "bytea"])}) AS e
     ),
     indexed AS (
@@ -257,7 +256,7 @@ def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:
         [added.at for added, _ in batch],
         [added.type for added, _ in batch],
         [body for _, body in batch],
-        BODY_VERSION,
+        event.BODY_VERSION,
         [seq for seq, _, _ in words],
         [part for _, part, _ in words],
         [vector for _, _, vector in words],

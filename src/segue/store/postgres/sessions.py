@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Unpack
 
-from segue.model import clock, codec, errors, projection
+from segue.model import clock, codec, errors, event, projection
 from segue.model.event import Draft, Drafts, Event
-from segue.model.formats.bodies import decode_body
 from segue.model.query import EventWindow, WindowOptions
 from segue.model.session import Checkpoint, Session, decode_session
 from segue.model.webhooks.notices import Notice, purge_notices, session_notices
@@ -317,7 +316,7 @@ class SessionHistory:
 def as_event(row: Row) -> Event:
     """Return the event of a row (seq, id, at, version, body)."""
     seq, id, at, version, body = row
-    return Event(seq=seq, id=id, at=at, body=decode_body(body, version))
+    return Event(seq=seq, id=id, at=at, body=event.decode_body(body, version))
 
 
 def _decode_row(row: Row | None, id: str) -> tuple[int, Session]:

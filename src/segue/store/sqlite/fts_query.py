@@ -19,8 +19,7 @@ from contextlib import closing
 
 from segue import fts5
 from segue.fts5 import expression
-from segue.model import search_text
-from segue.model.formats.bodies import decode_body
+from segue.model import event, search_text
 from segue.model.search_text import Term
 from segue.store.base import MAX_SEQ
 
@@ -216,7 +215,7 @@ class TermOccurrences:
         # A quick test for plain ASCII, in which no letter is written as an escape.
         if body.isascii() and b"\\u" not in body and prefix.encode() not in body.lower():
             return False
-        return self._matches(search_text.searchable_text(decode_body(body, version)))
+        return self._matches(search_text.searchable_text(event.decode_body(body, version)))
 
     def _occurs_in_row(self, session: int) -> bool:
         sql = "SELECT text FROM rows WHERE session = ?"

@@ -23,7 +23,6 @@ from typing import TypeVar
 
 from segue import fts5
 from segue.model import errors, event, search_text
-from segue.model.formats.bodies import decode_body
 from segue.model.session import decode_session
 from segue.sqlite_files import enable_wal, sqlite_errors
 from segue.store.base import MAX_SEQ
@@ -371,7 +370,7 @@ class SearchIndex:
         indexed, newest = 0, (0, "")
         # One row at a time: a body may have megabytes.
         for key, id, version, body in execute(_NEW_EVENTS, (*bounds, limit)):
-            if words := tokens(decode_body(body, version)):
+            if words := tokens(event.decode_body(body, version)):
                 execute(fts5.INSERT, (key, words))
             indexed, newest = indexed + 1, (key, id)
         if indexed:

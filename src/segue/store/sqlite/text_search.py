@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from segue import fts5
-from segue.model import codec
+from segue.model import codec, event
 from segue.model.event import Event
-from segue.model.formats.bodies import decode_body
 from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session, decode_session, decode_sessions
@@ -317,4 +316,4 @@ def _with_all_terms(pks: Collection[int], occurrences: Sequence[TermOccurrences]
 def as_event(row: tuple[Any, ...]) -> Event:
     """Return the event of a row (key, id, at, version, body)."""
     key, id, at, version, body = row
-    return Event(seq=key & MAX_SEQ, id=id, at=at, body=decode_body(body, version))
+    return Event(seq=key & MAX_SEQ, id=id, at=at, body=event.decode_body(body, version))

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from segue.model import codec, errors, event, projection
 from segue.model.event import Delta, Draft, Drafts, Event
-from segue.model.formats.bodies import BODY_VERSION, decode_body
 from segue.model.principal import ApiKey
 from segue.model.record import Record
 from segue.model.session import Checkpoint, Session, decode_session
@@ -218,7 +217,7 @@ def purge(
     texts = []
     event_bytes = 0
     for key, version, body in tx.execute(sql, bounds):
-        texts.append((key, tokens(decode_body(body, version))))
+        texts.append((key, tokens(event.decode_body(body, version))))
         event_bytes += len(body)
     tx.index.remove(pk, texts, number)
     tx.execute("DELETE FROM events WHERE key BETWEEN ? AND ?", bounds)
@@ -258,7 +257,7 @@ def _add_events(tx: Transaction, pk: int, events: Iterable[Event]) -> int:
         body = codec.encode(added.body)
         tx.execute(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-            (key, added.id, added.at, added.type, BODY_VERSION, as_text(body)),
+            (key, added.id, added.at, added.type, event.BODY_VERSION, as_text(body)),
         )
         event_bytes += len(body)
     return event_bytes
