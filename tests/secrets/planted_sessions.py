@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.hub import Hub
-from segue.model.content import as_content
+from segue.model.content import as_content, plain_text
 from segue.model.event import AgentMessage, AnyBody, ToolCall, ToolResult, UserMessage
 from segue.model.principal import LOCAL
 from segue.model.session import Session
@@ -23,12 +23,16 @@ _TAG = re.compile(r"<[^>]*>")
 
 
 class Planted(NamedTuple):
-    """A secret in a turn of a session; `marker` is a word beside it, `place` says where it is."""
+    """A secret in a turn of a session, in a text.
+
+    `marker` is a word beside it, `place` says where it is.
+    """
 
     kind: str
     secret: str
     marker: str
     place: str
+    text: str
 
 
 def _bodies(place: str, text: str, cwd: str, marker: str, rng: random.Random) -> list[AnyBody]:
@@ -82,7 +86,7 @@ def plant(
             bodies.append(UserMessage(content=as_content(f"Please do step {number}.")))
         bodies += _bodies(place, text, cwd, marker, rng)
         bodies.append(AgentMessage(content=as_content(f"Step {number} is done.")))
-        planted.append(Planted(kind, secret, marker, place))
+        planted.append(Planted(kind, secret, marker, place, text))
     return planted, bodies
 
 
@@ -97,6 +101,18 @@ async def store_session(hub: Hub, tool: str, bodies: list[AnyBody], cwd: str) ->
     conversation, _ = convert_for(tool, as_events(bodies), names, cwd)
     native_id = writer.write(writer.prepare(conversation))
     return await hub.sessions.get(LOCAL, registry.get(tool).transcripts().read(native_id).id)
+
+
+async def readable(hub: Hub, session: Session, planted: list[Planted]) -> list[Planted]:
+    """Return the secrets that a reader of the session can put together.
+
+    Some tools store messages that follow each other as paragraphs of one, which breaks up the
+    secrets that were split over them.
+    """
+    events = [event async for event in hub.history.read(LOCAL, session.id)]
+    answers = [e.body.content for e in events if isinstance(e.body, AgentMessage)]
+    said = "".join(map(plain_text, answers))
+    return [item for item in planted if item.place != "chunks" or item.text in said]
 
 
 def hidden_parts(secret: str, window: int = _WINDOW) -> list[str]:

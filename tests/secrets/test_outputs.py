@@ -25,7 +25,14 @@ from tests.conftest import HOME_VARIABLES
 from tests.interfaces.cli.child import COMMAND
 from tests.interfaces.web.site import Site, site_of
 from tests.secrets import generated_secrets as generated
-from tests.secrets.planted_sessions import Planted, described, leaked, plant, store_session
+from tests.secrets.planted_sessions import (
+    Planted,
+    described,
+    leaked,
+    plant,
+    readable,
+    store_session,
+)
 from tests.sources.writing.tool_sessions import use_homes, writable_tools
 
 TOOLS = ["segue", *writable_tools()]
@@ -54,7 +61,9 @@ async def call(client: Client, tool: str, **arguments: Any) -> str:
         arguments["cursor"] = content.text.rsplit("cursor=", 1)[1].split()[0]
 
 
-async def mcp_outputs(hub: Hub, session: Session, planted: list[Planted]) -> dict[str, str]:
+async def mcp_outputs(
+    hub: Hub, session: Session, planted: list[Planted], turns: int
+) -> dict[str, str]:
     """Return what the tools, resources and prompts of the MCP server answer."""
 
     async def get_hub() -> Hub:
@@ -72,7 +81,7 @@ async def mcp_outputs(hub: Hub, session: Session, planted: list[Planted]) -> dic
                 f"read_session {part}",
                 await call(client, "read_session", session=session.id, part=part),
             )
-        for number in range(1, len(planted) + 1):
+        for number in range(1, turns + 1):
             arguments = {"session": session.id, "part": "turn", "turn": number}
             add("read_session turn", await call(client, "read_session", **arguments))
             uri = f"segue://session/{session.id}/turn/{number}"
@@ -176,11 +185,13 @@ async def check_tool(
     planted, bodies = plant(kinds, str(cwd), rng)
     async with open_hub(tmp_path) as hub, site_of(hub) as site:
         session = await store_session(hub, tool, bodies, str(cwd))
+        planted = await readable(hub, session, planted)
+        assert len(planted) >= 0.8 * len(kinds)
         original = [chunk async for chunk in hub.exchange.export(LOCAL, session.id)]
         there = leaked(planted, {"original": b"".join(original).decode()})["original"]
         whole = [item for item in planted if item.place != "chunks"]
         assert {*whole} <= {*there}, {*whole} - {*there}
-        outputs = await mcp_outputs(hub, session, planted)
+        outputs = await mcp_outputs(hub, session, planted, len(kinds))
         outputs |= await page_outputs(site, session, planted)
         outputs |= await lossless_outputs(hub, session, tool, tmp_path)
         min_count = int((1 - MAX_MISSED) * len(planted)) - 1
