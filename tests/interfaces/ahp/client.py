@@ -161,10 +161,11 @@ class AhpServer:
 
 
 @asynccontextmanager
-async def serve(hub: Hub) -> AsyncIterator[AhpServer]:
-    """Serve the protocol on a free loopback port."""
+async def serve(hub: Hub, port: int = 0) -> AsyncIterator[AhpServer]:
+    """Serve the protocol on a loopback port, by default a free one."""
     sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", port))
     # Small, so that a client that does not read is noticed soon.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
     sock.listen()

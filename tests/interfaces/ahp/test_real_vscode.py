@@ -4,8 +4,9 @@ import asyncio
 import json
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,67 @@ async def test_vscode_lists_opens_prompts_asks_and_follows(tmp_path: Path) -> No
                 await hub.turns.run(LOCAL, session.id, "From a terminal\n/say Live from elsewhere")
                 await page.get_by_text("Live from elsewhere").last.wait_for()
                 await page.screenshot(path=tmp_path / "vscode.png")
+
+
+async def wait_until(is_true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(START_SECONDS):
+        while not await is_true():
+            await asyncio.sleep(0.1)
+
+
+async def test_vscode_stops_renames_and_survives_a_restart_of_the_server(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    store = SQLiteStore.open(tmp_path / "segue.db")
+    async with AsyncExitStack() as stack:
+        hub = await stack.enter_async_context(Hub(store, tmp_path))
+        session = await hub.editor.create(LOCAL, cwd=str(folder), title="Fix the flaky login test")
+        await hub.turns.run(LOCAL, session.id, "Why?\n/say It hard-codes week 46.")
+
+        async def has_status(*statuses: str) -> bool:
+            return (await hub.sessions.get(LOCAL, session.id)).status in statuses
+
+        async def is_renamed() -> bool:
+            return (await hub.sessions.get(LOCAL, session.id)).title == "Freeze the clock"
+
+        first = AsyncExitStack()
+        server = await first.enter_async_context(serve(hub))
+        token = await server.token()
+        port = stack.enter_context(running_vscode(tmp_path / "vscode", server, token))
+        page = await stack.enter_async_context(opened_window(port, folder))
+        row = page.locator(".monaco-list-row", has_text="Fix the flaky login test")
+        await row.click()
+        await page.get_by_text("It hard-codes week 46.").last.wait_for()
+
+        await type_lines(page, "Wait", "/wait 600")
+        await wait_until(lambda: has_status("running"))
+        await page.get_by_role("button", name="Cancel").last.click()
+        await wait_until(lambda: has_status("idle"))
+
+        await type_lines(page, "Fail", "/fail It broke")
+        await page.get_by_text("DemoFailure: It broke").last.wait_for()
+        await page.screenshot(path=tmp_path / "failed.png")
+
+        await row.click(button="right")
+        await page.screenshot(path=tmp_path / "menu.png")
+        await page.get_by_role("menuitem", name="Rename").first.click()
+        await page.keyboard.press("ControlOrMeta+A")
+        await page.keyboard.type("Freeze the clock")
+        await page.keyboard.press("Enter")
+        await wait_until(is_renamed)
+
+        command = [sys.executable, "-m", "segue", "--data-dir", str(tmp_path), "prompt", session.id]
+        text = "From a terminal\n/say Live from the command line"
+        process = await asyncio.create_subprocess_exec(*command, text)
+        assert await process.wait() == 0
+        await page.get_by_text("Live from the command line").last.wait_for()
+
+        await first.aclose()
+        await hub.turns.run(LOCAL, session.id, "Meanwhile\n/say Said while nothing listened")
+        await stack.enter_async_context(serve(hub, server.port))
+        await page.get_by_text("Said while nothing listened").last.wait_for()
+        await page.get_by_text("Freeze the clock").last.wait_for()
+        await page.screenshot(path=tmp_path / "restarted.png")
+        await type_lines(page, "Again", "/say Back again")
+        await wait_until(lambda: has_status("idle"))
+        await page.get_by_text("Back again", exact=True).last.wait_for()
