@@ -27,7 +27,7 @@ from .scope import Caller, McpSettings, SessionScope
 
 T = TypeVar("T")
 R = TypeVar("R")
-MAX_INLINE_CHARS = 2000  # of a text that is masked on the event loop
+MAX_INLINE_CHARS = 10_000  # of a text that is masked on the event loop
 _PAIR_EVENTS = 100  # that are read to find the result of a call
 
 
@@ -60,9 +60,11 @@ class Call:
             body = (await self._masked(event, session)).body  # a secret may be split over messages
             text = search_text.searchable_text(body)
         elif self.settings.mask:
-            if len(getattr(body, "content", ())) > 1:
-                body = (await _in_thread(mask_event, event)).body  # or over the blocks of one
-            text = await _in_thread(mask_text, search_text.searchable_text(body))
+            text = search_text.searchable_text(body)
+            if len(getattr(body, "content", ())) > 1:  # or over the blocks of one
+                masked = await _mask(mask_event, event, len(text))
+                text = search_text.searchable_text(masked.body)
+            text = await _mask(mask_text, text, len(text))
         else:
             text = search_text.searchable_text(body)
         return search_text.snippet(text, search_text.terms(words), width)[0]
@@ -203,11 +205,14 @@ class Call:
             return event
         read = partial(self.hub.history.events, self.principal, session.id)
         earlier, later = await adjacent_messages([event], read)
-        return (await _in_thread(mask_events, [*earlier, event, *later]))[len(earlier)]
+        events = [*earlier, event, *later]
+        size = sum(len(search_text.searchable_text(event.body)) for event in events)
+        return (await _mask(mask_events, events, size))[len(earlier)]
 
 
-async def _in_thread(mask: Callable[[T], R], value: T) -> R:
-    """Return what `mask` makes of a value. Only short texts are masked on the event loop."""
-    if isinstance(value, str) and len(value) <= MAX_INLINE_CHARS:
-        return mask(value)
-    return await asyncio.to_thread(mask, value)
+async def _mask(mask: Callable[[T], R], value: T, size: int) -> R:
+    """Return what `mask` makes of a value with this many characters.
+
+    Only short texts are masked on the event loop.
+    """
+    return mask(value) if size <= MAX_INLINE_CHARS else await asyncio.to_thread(mask, value)
