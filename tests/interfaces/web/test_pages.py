@@ -96,6 +96,17 @@ async def test_a_row_shows_how_many_lines_its_session_changed(tmp_path: Path) ->
             assert '<span class="added">+8</span> <span class="removed">−3</span>' in page
 
 
+async def test_only_rows_for_the_script_are_compressed(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        await examples.create_many_sessions(site.hub, 3)
+        plain = await site.client.get("/rows")
+        compressed = await site.client.get("/rows", headers={"x-segue": "1"})
+        assert compressed.headers["content-encoding"] == "gzip"
+        assert "content-encoding" not in plain.headers and compressed.text == plain.text
+        for headers in ({}, {"x-segue": "1"}):  # has a CSRF token
+            assert "content-encoding" not in (await site.client.get("/", headers=headers)).headers
+
+
 async def test_the_agent_filter_accepts_any_form_of_an_id_and_a_name(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         agent = await site.hub.records.program("local", "Painter", {"kind": "demo"})

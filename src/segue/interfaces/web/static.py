@@ -30,7 +30,7 @@ async def file(request: WebRequest) -> Response:
     caching = "public, max-age=31536000, immutable" if is_current else "no-cache"
     headers = {"cache-control": caching, "vary": "accept-encoding"}
     content = path.read_bytes()
-    # Only files are compressed: the size of a compressed page could reveal its CSRF token.
+    # Pages are not compressed: the size of a compressed page could reveal its CSRF token.
     if path.suffix != ".woff2" and "gzip" in request.http.headers.get("accept-encoding", ""):
         content = _compressed(content)
         headers["content-encoding"] = "gzip"
