@@ -25,7 +25,7 @@ _TAG = re.compile(r"<[^>]*>")
 class Planted(NamedTuple):
     """A secret in a turn of a session, in a text.
 
-    `marker` is a word beside it, `place` says where it is.
+    `marker` is a word next to it, `place` says where it is.
     """
 
     kind: str
