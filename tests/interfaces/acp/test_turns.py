@@ -103,7 +103,7 @@ async def test_model_retry_sends_a_notice(testbed: AcpTestbed, version: int) -> 
         assert (notice["severity"], notice["title"]) == ("warning", "too much to do")
 
 
-async def test_failure_is_told_once(testbed: AcpTestbed) -> None:
+async def test_failure_is_reported_once(testbed: AcpTestbed) -> None:
     def notices(client: Client) -> list[dict[str, Any]]:
         return [update.body for update in client.updates() if update.kind == "notice"]
 
@@ -127,7 +127,7 @@ async def test_failure_is_told_once(testbed: AcpTestbed) -> None:
 
 
 class FailsOnTheWay:
-    """Emits errors after which its turn goes on."""
+    """Emits errors after which its turn continues."""
 
     async def run(self, turn: Turn) -> StopReason:
         await turn.emit(Failed(message="first"))
@@ -137,7 +137,7 @@ class FailsOnTheWay:
         return "end_turn"
 
 
-async def test_failures_of_a_turn_that_goes_on_are_notices(testbed: AcpTestbed) -> None:
+async def test_failures_of_a_turn_that_continues_are_notices(testbed: AcpTestbed) -> None:
     served = ServedAgent("fails", {"kind": "demo"}, FailsOnTheWay())
     async with testbed.connect_in_process(1, initialize=False, served_agent=served) as client:
         await client.initialize(clientCapabilities={"session": {"notices": {}}})

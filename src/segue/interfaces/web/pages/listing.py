@@ -208,7 +208,7 @@ async def page(request: WebRequest) -> Response:
         request, await filters_of(request), request.param("cursor") or None
     )
     response = HTMLResponse(session_list.html)
-    # Other sites cannot send our script's header, so the size of the response tells them nothing.
+    # Other sites cannot send our script's header, so the size of the response reveals nothing.
     if request.from_script and "gzip" in request.http.headers.get("accept-encoding", ""):
         response.body = gzip.compress(response.body, COMPRESSION_LEVEL)
         response.headers["content-length"] = str(len(response.body))
