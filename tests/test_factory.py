@@ -1,6 +1,9 @@
 """Where data is, and whose sessions a hub shows by default."""
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,3 +120,32 @@ async def test_a_hub_that_lasts_shows_what_a_tool_begins_that_was_never_used_bef
         assert (await hub.sessions.list(LOCAL)).sessions == []
         home.write_conversation()
         assert [session.id for session in (await hub.sessions.list(LOCAL)).sessions] == [S]
+
+
+PROGRAM = """
+import asyncio, gc, segue
+from segue.model.query import Query
+
+async def main():
+    async with await segue.open_hub() as hub:
+        session = await hub.editor.create(segue.LOCAL, cwd="/")
+        await hub.turns.run(segue.LOCAL, session.id, "hello")
+        found = await hub.sessions.search(segue.LOCAL, Query(text="hello"))
+        print(len([*hub.sources]), len(found.matches))
+
+asyncio.run(main())
+gc.collect()
+"""
+
+
+def test_closed_hub_leaves_no_file_or_database_open(used: Path, tmp_path: Path) -> None:
+    Home(used).write_conversation(prompt="hello there")
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", PROGRAM],
+        env={**os.environ, "SEGUE_DATA_DIR": str(tmp_path / "data")},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    sources, matches = map(int, done.stdout.split())
+    assert sources >= 1 and matches == 2

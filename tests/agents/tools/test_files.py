@@ -211,6 +211,9 @@ async def test_file_tools_follow_links_within_the_directory(directory: SessionDi
     assert (directory.path / "real.txt").read_text() == "new"
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 13), reason="Python 3.13 resolves any number of symbolic links"
+)
 async def test_a_path_with_thousands_of_links_is_refused(directory: SessionDirectory) -> None:
     for number in range(3000):
         (directory.path / f"link-{number}").symlink_to(f"link-{number + 1}")
