@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from segue.model.event import AgentMessage, UserMessage
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.store.sqlite import SQLiteStore
+from tests.claude.entries import Home, assistant, user
 from tests.interfaces.cli.child import Run
 
 KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
@@ -90,3 +92,16 @@ async def test_redacting_in_place_removes_secrets_from_history_and_search(
         assert (await hub.sessions.search(LOCAL, Query(text="walrus"))).matches
         assert not (await hub.sessions.search(LOCAL, Query(text=KEY))).matches
         assert (await hub.sessions.get(LOCAL, id)).title == "Deploy"
+
+
+def test_a_secret_that_is_split_over_lines_of_a_transcript_is_masked(run: Run, home: Home) -> None:
+    def said(id: str, parent: str, text: str) -> dict[str, Any]:
+        return assistant(id, parent, [{"type": "text", "text": text}])
+
+    lines = [user("u1", None, "go", cwd="/p"), said("a1", "u1", f"It is {KEY[:15]}")]
+    lines += [said("a2", "a1", KEY[15:30]), said("a3", "a2", f"{KEY[30:]} now")]
+    id = home.write(lines).stem
+    masked = run("export", id, "--format", "claude", "-o", "-", "--mask").stdout
+    assert KEY[4:15] not in masked and KEY[15:30] not in masked
+    assert MASK in masked and " now" in masked and masked.count("\n") == len(lines)
+    assert KEY[15:30] in run("export", id, "--format", "claude", "-o", "-").stdout

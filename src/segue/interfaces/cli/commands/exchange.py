@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import chain
 from typing import Any
 
@@ -149,18 +149,67 @@ async def _export_chunks(
         lines = hub.exchange.export(principal, session.id, mask=mask)
     else:
         lines = hub.sync.transcript(principal, session.id, format, mask=mask)
+    if mask and tools.find_tool(format) is not None:
+        lines = _masked_lines(lines)
     async for line in lines:
-        yield _masked_line(line) if mask and tools.find_tool(format) is not None else line
+        yield line
 
 
-def _masked_line(line: bytes) -> bytes:
-    """Return a line of a tool's transcript with masks instead of secrets."""
+async def _masked_lines(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines of a tool's transcript with masks instead of secrets.
+
+    A secret may be split over answers that follow each other.
+    """
+    import json
+
+    group: list[tuple[bytes, Any]] = []
+    async for line in lines:
+        value = json.loads(line)
+        if group and not (_answer_blocks(value) and _answer_blocks(group[-1][1])):
+            for masked in _masked_group(group):
+                yield masked
+            group = []
+        group.append((line, value))
+    for masked in _masked_group(group):
+        yield masked
+
+
+def _answer_blocks(value: Any) -> list[dict[str, Any]]:
+    """Return the blocks of an answer that is text only; none for another line."""
+    message = value.get("message") if isinstance(value, dict) else None
+    if not isinstance(message, dict) or message.get("role") != "assistant":
+        return []
+    blocks = message.get("content")
+    if not isinstance(blocks, list):
+        return []
+    is_text = all(isinstance(b, dict) and isinstance(b.get("text"), str) for b in blocks)
+    return blocks if is_text else []
+
+
+def _masked_group(group: list[tuple[bytes, Any]]) -> Iterator[bytes]:
+    from segue.secrets import mask_parts
+
+    blocks = [block for _, value in group for block in _answer_blocks(value)]
+    changed: set[int] = set()
+    if len(blocks) > 1:
+        texts = mask_parts([block["text"] for block in blocks]).texts
+        for block, text in zip(blocks, texts, strict=True):
+            if block["text"] != text:
+                block["text"] = text
+                changed.add(id(block))
+    for line, value in group:
+        is_changed = any(id(block) in changed for block in _answer_blocks(value))
+        yield _masked_line(line, value, changed=is_changed)
+
+
+def _masked_line(line: bytes, value: Any, *, changed: bool) -> bytes:
+    """Return a line of a transcript with its value, masked; the line itself if nothing changed."""
     import json
 
     from segue.secrets import mask_value
 
-    value, count = mask_value(json.loads(line))
-    return json.dumps(value, ensure_ascii=False).encode() + b"\n" if count else line
+    value, count = mask_value(value)
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n" if count or changed else line
 
 
 @click.command("import")
