@@ -5,7 +5,9 @@ A target gets bytes, and returns or raises one of `REFUSALS`. Any other exceptio
 
 import os
 import tempfile
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -34,12 +36,13 @@ def event(data: bytes) -> None:
 def cursor(data: bytes) -> None:
     from segue.model import cursor as cursors
 
-    token = data.decode("utf-8", "replace")
-    for decode in (cursors.decode, cursors.decode_list_position):
-        try:
-            decode(token, KEY, "local")
-        except REFUSALS:
-            continue
+    # No mutation has a valid signature, so the bytes are also signed.
+    signed = data + cursors._sign(data, KEY, "local")
+    tokens = data.decode("utf-8", "replace"), urlsafe_b64encode(signed).rstrip(b"=").decode()
+    for token in tokens:
+        for decode in (cursors.decode, cursors.decode_list_position):
+            with suppress(*REFUSALS):
+                decode(token, KEY, "local")
 
 
 def export(data: bytes) -> None:
@@ -53,6 +56,8 @@ def export(data: bytes) -> None:
 def archive(data: bytes) -> None:
     from segue.hub.skill_archive import check_files
 
+    with suppress(*REFUSALS):
+        check_files({"SKILL.md": data})
     check_files({"skill.zip": data})
 
 
@@ -71,7 +76,7 @@ def html(data: bytes) -> None:
     from segue.agents.tools.page_text import read_page
 
     for charset in ("utf-8", "utf-16", "idna"):
-        text, _ = read_page(data, "", charset, "text/html", 100_000, 20_000)
+        text, _ = read_page(data, "", charset, "html", 100_000, 20_000)
         assert len(text) <= 20_000
 
 

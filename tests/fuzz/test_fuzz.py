@@ -5,9 +5,11 @@ import random
 import pytest
 
 from tests.faults.ledger import seed
+from tests.fuzz.__main__ import reached_lines
 from tests.fuzz.mutate import mutate
 from tests.fuzz.targets import TARGETS, is_handled, seeds
 
+MIN_LINES = 20  # that a target's corpus reaches
 INPUTS = [40, pytest.param(20_000, marks=pytest.mark.full)]
 
 
@@ -16,6 +18,15 @@ def test_corpus_is_read_or_refused(name: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "")  # restored afterwards
     accepted = [is_handled(TARGETS[name], data) for data in seeds(name)]
     assert any(accepted), "the corpus has a valid input"
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_corpus_runs_the_code_that_is_fuzzed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", "")
+    for data in seeds(name):
+        is_handled(TARGETS[name], data)  # imports modules, whose lines do not count
+    lines = set().union(*(reached_lines(name, data) for data in seeds(name)))
+    assert len(lines) >= MIN_LINES
 
 
 @pytest.mark.parametrize("inputs", INPUTS)

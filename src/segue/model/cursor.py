@@ -107,7 +107,7 @@ def _decode(token: str, key: bytes, workspace: str, decoder: msgspec.msgpack.Dec
         raise InvalidCursor("this page cursor has another version; start from the first page")
     try:
         return decoder.decode(payload[1:])
-    except msgspec.ValidationError:  # a cursor of the other kind
+    except (msgspec.DecodeError, ValueError):  # a cursor of the other kind
         raise InvalidCursor("invalid page cursor") from None
 
 
