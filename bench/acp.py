@@ -188,8 +188,11 @@ class WebSocketServer:
                     size = int.from_bytes(self._received[start + 2 : begin], "big")
                 if len(self._received) < begin + size:
                     break
+                payload = self._received[begin : begin + size]
                 if self._received[start] == 0x81:
-                    frames.append(self._received[begin : begin + size])
+                    frames.append(payload)
+                elif self._received[start] == 0x89:  # a ping, or the server ends the connection
+                    self._socket.sendall(bytes([0x8A, 0x80 | size]) + bytes(4) + payload)
                 start = begin + size
             self._received = self._received[start:]
         return frames
