@@ -180,9 +180,7 @@ class SessionDriver:
         if not isinstance(agent, SupportsResume):
             await self._close_turn(turns, AGENT_CHANGED)
             return
-        tools = NoTools() if opened is None else opened.tools
-        runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)
-        runner.client = None if opened is None else opened.client
+        runner = self._create_runner(agent, opened)
         if not self._stopping:  # else another process resumes it
             await self._run_with(runner, turns[0], runner.resume(turns, session))
 
@@ -247,9 +245,7 @@ class SessionDriver:
                 self._process.note_unable(prompt)
                 return False
             agent = _FailingAgent(error)
-        tools = NoTools() if opened is None else opened.tools
-        runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)
-        runner.client = None if opened is None else opened.client
+        runner = self._create_runner(agent, opened)
         if not self._stopping:  # stop() may be called while the agent is built
             await self._run_with(runner, prompt, runner.run(prompt))
         return True
@@ -264,6 +260,12 @@ class SessionDriver:
         if opened is not None and opened.agent is not None:
             return opened.agent
         return await self._deps.build_agent(session, overrides, self._lease, local=local)
+
+    def _create_runner(self, agent: Agent, opened: OpenSession | None) -> TurnRunner:
+        tools = NoTools() if opened is None else opened.tools
+        runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)
+        runner.client = None if opened is None else opened.client
+        return runner
 
     async def _run_with(
         self, runner: TurnRunner, item: InboxItem, work: Coroutine[Any, Any, None]
