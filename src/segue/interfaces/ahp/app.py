@@ -13,7 +13,7 @@ import msgspec
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from segue.acp.rpc import PARSE_ERROR, RpcError, encode_message
+from segue.acp.rpc import INVALID_REQUEST, PARSE_ERROR, RpcError, encode_message
 from segue.http.asgi import SEND_BATCH
 from segue.http.body import decode_json
 from segue.http.errors import RateLimited
@@ -24,7 +24,11 @@ from segue.hub import Hub
 from segue.model.errors import SegueError, StoreUnreachable, Unauthorized
 from segue.model.principal import Principal
 
-from .connection import AhpConnection
+from .client import Client
+from .client import Send as SendMessage
+from .handlers.actions import ClientActions
+from .handlers.requests import Requests
+from .protocol import UNSUPPORTED_VERSION
 from .subscriptions.forms import AgentForms, Forms
 
 log = logging.getLogger("segue.ahp")
@@ -139,7 +143,7 @@ class _Link:
         self._outgoing: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_UNREAD_MESSAGES)
         self._unread_bytes = 0
         self._overflow = asyncio.Event()
-        self._connection = AhpConnection(hub, principal, self._queue, forms)
+        self._connection = _Connection(hub, principal, self._queue, forms)
 
     async def serve(self) -> None:
         await self._receive()  # websocket.connect
@@ -252,3 +256,56 @@ class _Link:
         finally:
             for task in (closing, overflow):
                 task.cancel()
+
+
+class _Connection:
+    """One client, which sends requests and actions."""
+
+    def __init__(self, hub: Hub, principal: Principal, send: SendMessage, forms: Forms) -> None:
+        self._send = send
+        self._client = Client(hub, principal, send, forms)
+        self._requests = Requests(self._client)
+        self._actions = ClientActions(self._client)
+
+    async def receive(self, message: Any) -> bool:
+        """Handle one message, and return whether the connection may continue.
+
+        Requests are answered, also if they fail.
+        """
+        if not isinstance(message, dict):
+            await self._refuse(None, "a message is one JSON object; batches are not supported")
+            return True
+        method, params = message.get("method"), message.get("params")
+        id = message.get("id")
+        params = params if isinstance(params, dict) else {}
+        if not isinstance(method, str):
+            if "result" not in message and "error" not in message:  # no answer to a request of ours
+                await self._refuse(id, "the message has no method")
+        elif "id" not in message:
+            if method == "unsubscribe":
+                await self._client.unsubscribe(str(params.get("channel")))
+            elif method == "dispatchAction":
+                await self._actions.dispatch(params)
+        elif isinstance(id, bool) or not isinstance(id, str | int):
+            await self._refuse(None, "the id of a request is a text or a whole number")
+        else:
+            return await self._answer(id, method, params)
+        return True
+
+    async def _answer(self, id: str | int, method: str, params: dict[str, Any]) -> bool:
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": id}
+        code = None
+        try:
+            answer["result"] = await self._requests.answer(method, params)
+        except RpcError as error:
+            answer["error"], code = error.to_wire(), error.code
+        await self._send(answer)
+        return code != UNSUPPORTED_VERSION
+
+    async def _refuse(self, id: Any, reason: str) -> None:
+        error = RpcError(INVALID_REQUEST, reason).to_wire()
+        await self._send({"jsonrpc": "2.0", "id": id, "error": error})
+
+    async def close(self) -> None:
+        """Stop following. No turn is cancelled."""
+        await self._client.close()
