@@ -103,7 +103,7 @@ async def prompt_over_rest(api: Api, session: str) -> list[dict[str, Any]]:
 
 async def prompt_in_browser(site: Site, cwd: Path) -> str:
     """Send a prompt in the session browser, allow the tool call and return the session id."""
-    response = await site.post("/new", cwd=str(cwd), text=ASK)
+    response = await site.post("/new", project=str(cwd), text=ASK)
     page = urlsplit(response.headers["location"]).path
     id = page.rpartition("/")[2]
     async for event in site.hub.history.follow(LOCAL, id):
