@@ -60,6 +60,10 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "::test_process_that_stops_just_when_a_turn_begins_to_wait_leaves_it_stored": {
         "how": {"drain", "close"}
     },
+    "tests/faults/test_waiting_turns.py"
+    "::test_waiting_turn_that_needs_its_client_is_closed_with_the_reason": {
+        "how": {"SIGKILL", "drain"}
+    },
     "tests/faults/test_workers.py": {"database": {"sqlite"}},
     # One that writes a file, and one that writes a directory and an index.
     "tests/hub/test_continuing.py::test_killed_writer_leaves_no_half_session": {

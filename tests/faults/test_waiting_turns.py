@@ -172,10 +172,10 @@ def test_answers_resume_a_turn_whose_process_has_ended(
 
 @pytest.mark.parametrize("how", ["SIGKILL", "drain"])
 def test_waiting_turn_that_needs_its_client_is_closed_with_the_reason(
-    location: StoreLocation, how: str
+    location: StoreLocation, tmp_path: Path, how: str
 ) -> None:
     async def main() -> None:
-        work = location.directory / "work"
+        work = tmp_path / "work"
         async with waiting_turn(location, work, "permission", client_servers=True) as (
             hub,
             other,

@@ -14,6 +14,7 @@ from segue.hub.turns.holder import StillnessWatch, holder_name, interrupted_sess
 from segue.model import ids
 from segue.model.event import StatusChanged
 from segue.model.principal import LOCAL
+from segue.store.base import ENDED_HOLDER
 
 MakeHub = Callable[..., Hub]
 
@@ -37,6 +38,10 @@ def test_killed_process_is_dead_before_and_after_its_parent_has_noticed() -> Non
     assert is_dead(name)  # a zombie
     child.communicate()
     assert is_dead(name)
+
+
+def test_holder_of_a_turn_whose_process_has_stopped_is_dead_for_every_process() -> None:
+    assert is_dead(ENDED_HOLDER) and holder.is_comparable(ENDED_HOLDER)
 
 
 def test_another_process_with_the_same_id_is_not_the_holder() -> None:

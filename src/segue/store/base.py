@@ -32,6 +32,7 @@ EventDecider = Callable[[Session], Drafts]
 InboxKind = Literal["prompt", "turn", "cancel", "answer", "result"]
 
 MAX_SEQ = (1 << 24) - 1  # events in one session
+ENDED_HOLDER = "ended"  # the holder of a begun turn that needs a process which has stopped
 WEBHOOK_KIND = "webhook"  # the kind of the record of a webhook
 SHARE_KIND = "share"  # the kind of the record of a session's share link
 # Kinds of records that `usage` counts. PostgreSQL's triggers name them too.
@@ -308,7 +309,7 @@ class Store(Protocol):
     async def disown_inbox(self, holder: str) -> None:
         """Let any process act on the inbox items of a holder that ends.
 
-        Turns that have begun keep their holder: they need what only its process had.
+        Turns that have begun get the holder ENDED_HOLDER: they need what only its process had.
         """
 
     async def waiting(self) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from segue.model import ids
 from segue.model.lifecycle import RUNNING_STATUSES
 from segue.model.session import Session
-from segue.store.base import Store
+from segue.store.base import ENDED_HOLDER, Store
 
 _SEPARATOR = ":"
 _DEAD_STATES = ("Z", "X")  # a zombie, or a process that is being removed
@@ -59,7 +59,9 @@ def holder_pid(holder: str) -> int:
 
 
 def is_dead(holder: str) -> bool:
-    """Return whether a holder's process has ended for certain; False if that cannot be known."""
+    """Return whether a holder has ended for certain; False if that cannot be known."""
+    if holder == ENDED_HOLDER:
+        return True
     process = _comparable(holder)
     if process is None:
         return False
@@ -70,8 +72,8 @@ def is_dead(holder: str) -> bool:
 
 
 def is_comparable(holder: str) -> bool:
-    """Return whether this process can know if a holder's process has ended."""
-    return _comparable(holder) is not None
+    """Return whether this process can know if a holder has ended."""
+    return holder == ENDED_HOLDER or _comparable(holder) is not None
 
 
 def _comparable(holder: str) -> _Process | None:

@@ -16,6 +16,7 @@ from segue.model.query import EventWindow, WindowOptions
 from segue.model.session import Checkpoint, Session, decode_session
 from segue.model.webhooks.notices import purge_notices, session_notices
 from segue.store.base import (
+    ENDED_HOLDER,
     SCHEDULE_KIND,
     EventDecider,
     InboxItem,
@@ -349,7 +350,9 @@ class MemoryStore:
     async def disown_inbox(self, holder: str) -> None:
         for name, entry in self._entries.items():
             inbox = [
-                replace(item, holder="") if item.holder == holder and item.kind != "turn" else item
+                replace(item, holder=ENDED_HOLDER if item.kind == "turn" else "")
+                if holder and item.holder == holder
+                else item
                 for item in entry.inbox
             ]
             if inbox != entry.inbox:

@@ -12,6 +12,7 @@ from typing import Any
 from segue.model import clock, codec
 from segue.model.event import Delta
 from segue.store.base import (
+    ENDED_HOLDER,
     InboxItem,
     InboxKind,
     Lease,
@@ -168,12 +169,12 @@ class TurnState:
     async def disown_inbox(self, holder: str) -> None:
         sql = """
             WITH disowned AS (
-              UPDATE inbox SET holder = '' WHERE holder = $1 AND holder <> '' AND kind <> 'turn'
-              RETURNING session
+              UPDATE inbox SET holder = CASE kind WHEN 'turn' THEN $2 ELSE '' END
+              WHERE holder = $1 AND holder <> '' RETURNING session
             )
             SELECT DISTINCT s.workspace, s.id FROM disowned d JOIN sessions s ON s.pk = d.session
         """
-        for workspace, id in await self._database.write(sql, holder):
+        for workspace, id in await self._database.write(sql, holder, ENDED_HOLDER):
             self._watcher.publish(Signal("inbox", workspace, id))
 
     async def waiting(self) -> list[tuple[str, str]]:

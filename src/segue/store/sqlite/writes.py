@@ -13,6 +13,7 @@ from segue.model.principal import ApiKey
 from segue.model.record import Record
 from segue.model.session import Checkpoint, Session, decode_session
 from segue.store.base import (
+    ENDED_HOLDER,
     MAX_SEQ,
     SCHEDULE_KIND,
     SHARE_KIND,
@@ -365,9 +366,9 @@ def _begin_items(tx: Transaction, pk: int, items: Sequence[InboxItem]) -> None:
 
 
 def disown_inbox(tx: Transaction, holder: str) -> None:
-    sql = "UPDATE inbox SET holder = '' WHERE holder = ? AND holder <> '' AND kind <> 'turn'"
-    sql += " RETURNING session"
-    for row in set(tx.execute(sql, (holder,)).fetchall()):
+    sql = "UPDATE inbox SET holder = CASE kind WHEN 'turn' THEN ? ELSE '' END"
+    sql += " WHERE holder = ? AND holder <> '' RETURNING session"
+    for row in set(tx.execute(sql, (ENDED_HOLDER, holder)).fetchall()):
         name = tx.execute("SELECT workspace, id FROM sessions WHERE pk = ?", row).fetchone()
         tx.signals.append(Signal("inbox", *name))
 

@@ -12,7 +12,7 @@ from segue.model import clock, ids
 from segue.model.errors import Conflict, LeaseLost, NotFound
 from segue.model.event import Delta, Draft, ModelCalled, Usage
 from segue.model.session import Session
-from segue.store.base import InboxKind, Lease, Signal, Store
+from segue.store.base import ENDED_HOLDER, InboxKind, Lease, Signal, Store
 from segue.testing.helpers import message_texts
 
 from .harness import (
@@ -382,12 +382,24 @@ class TurnContract(Contract):
             await store.put_inbox(WORKSPACE, session.id, "prompt", name, {}, holder)
             for name, holder in (("a", "one"), ("b", "two"))
         ]
-        begun = await store.put_inbox(WORKSPACE, session.id, "prompt", "c", {}, "one")
-        await store.change(WORKSPACE, session.id, lambda _: [user_message("c")], begin=[begun])
         await store.disown_inbox("one")
         await store.disown_inbox("")
         items = await store.inbox(WORKSPACE, session.id)
-        assert items == [replace(one, holder=""), two, replace(begun, kind="turn")]
+        assert items == [replace(one, holder=""), two]
+
+    async def test_begun_turns_of_a_holder_that_stops_are_waiting(self, store: Store) -> None:
+        bound, free = await create_session(store), await create_session(store)
+        for row, holder in ((bound, "one"), (free, "")):
+            item = await store.put_inbox(WORKSPACE, row.id, "prompt", "p", {}, "one")
+            begun = replace(item, holder=holder)
+            await store.change(WORKSPACE, row.id, lambda _: [user_message("p")], begin=[begun])
+        for holder in ("one", "", "one"):
+            await store.disown_inbox(holder)
+            ((bound_item,), (free_item,)) = [
+                await store.inbox(WORKSPACE, row.id) for row in (bound, free)
+            ]
+            assert (bound_item.holder, free_item.holder) == (ENDED_HOLDER, "")
+            assert await store.waiting() == [(WORKSPACE, bound.id)]
 
     # deltas
 
