@@ -276,6 +276,11 @@ def test_a_text_with_many_manifests_is_searched_once(part: str) -> None:
     assert counted <= 2
 
 
+def test_a_path_with_many_random_parts_is_checked_part_by_part() -> None:
+    path = "/".join(["qzxkvjwqzxkvj"] * 80)  # with an odd end, a pattern of all parts never ends
+    assert mask_text(f"look at {path}/X9") == f"look at {path}/X9"
+
+
 def test_a_value_without_secrets_is_returned_as_it_is() -> None:
     value = {"path": "/tmp/a.py", "lines": [1, 2], "text": "print('x')"}
     masked, count = mask_value(value)

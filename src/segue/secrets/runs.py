@@ -45,9 +45,7 @@ _PUBLIC_START = re.compile(
     r"|thread_|file-|file_|sesn_|evt_|asst_|gen-|ws_|cus_|sub_|prod_|price_|evnt_|agent_|vrfy_"
     r"|[a-z]{2,9}_01[A-Za-z0-9]{22}$|batch_|org-|proj_|user-|iVBOR|R0lGOD|/9j/)"
 )
-# A path of words and hashes, such as that of a commit or of a file in a package index.
-_WORD_OR_HASH = r"(?:[a-z_-]+|[a-z0-9_-]{1,15}|[0-9a-f]+(?:-[0-9a-f]+)*)"
-_HASH_PATH = re.compile(rf"{_WORD_OR_HASH}(?:/{_WORD_OR_HASH}){{2,}}")
+_WORD_OR_HASH = re.compile(r"[a-z_-]+|[a-z0-9_-]{1,15}|[0-9a-f]+(?:-[0-9a-f]+)*")
 _ADDRESS_START = re.compile(r"\w{1,20}://[^\s\"'`<>]{0,200}$")
 _SHAPES = [
     ("discord", re.compile(r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,7}\.[A-Za-z0-9_-]{26,45}")),
@@ -148,7 +146,7 @@ def _judge(text: str, lower: str, start: int, end: int, *, decoded: bool) -> str
         return "random-key" if long_enough and _has_context(text, lower, start, end) else None
     if run.count("/") > max(4, len(run) // 14) or not looks_random(bare):
         return None
-    if _HASH_PATH.fullmatch(run):
+    if _is_hash_path(run):
         address = _ADDRESS_START.search(lower, max(0, start - 220), start)
         path = lower[start if address is None else address.start() : end]
         return "random-key" if "/hook" in path or _SECRET_WORDS.search(path) else None
@@ -157,6 +155,13 @@ def _judge(text: str, lower: str, start: int, end: int, *, decoded: bool) -> str
     if decoded and len(text) - len(run) <= 4:
         return "random-key"
     return "random-key" if _has_context(text, lower, start, end) else None
+
+
+def _is_hash_path(run: str) -> bool:
+    """Return whether a run is a path of words and hashes, as of a commit or of a package's file."""
+    # One pattern for the whole path would try each part in several ways, in all combinations.
+    parts = run.split("/")
+    return len(parts) >= 3 and all(map(_WORD_OR_HASH.fullmatch, parts))
 
 
 def _is_free_key(text: str, run: str, start: int, end: int) -> bool:
