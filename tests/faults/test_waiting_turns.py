@@ -458,6 +458,53 @@ def test_of_two_different_answers_at_once_one_is_refused(
     asyncio.run(main())
 
 
+def test_answers_that_arrive_just_after_others_were_stored_are_refused(
+    sqlite_location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        work = sqlite_location.directory / "work"
+        location = sqlite_location
+        async with (
+            waiting_turn(location, work, "three parallel calls") as (hub, _, session, _p),
+            Hub(await location.open(), location.directory, lease=LEASE) as other,
+        ):
+            row = await hub.sessions.get(LOCAL, session)
+            ask_id, call = row.open_asks[0], row.open_calls[1]
+            put, drop = other.store.put_inbox, hub.store.drop_inbox
+            read = asyncio.Event()
+
+            async def put_late(workspace: str, id: str, kind: Any, *args: Any) -> Any:
+                async with asyncio.timeout(TIMEOUT_SECONDS):
+                    if kind == "answer":
+                        await hub.turns.answer(LOCAL, session, ask_id, "allow")
+                        while ask_id in (await hub.sessions.get(LOCAL, session)).open_asks:
+                            await asyncio.sleep(0.01)
+                    else:
+                        result = ToolResult(call_id=call, content=as_content("first"))
+                        await hub.turns.submit_tool_result(LOCAL, session, result)
+                        while call in (await hub.sessions.get(LOCAL, session)).open_calls:
+                            await asyncio.sleep(0.01)
+                read.clear()
+                return await put(workspace, id, kind, *args)
+
+            async def drop_late(*args: Any) -> Any:
+                await read.wait()
+                return await drop(*args)
+
+            monkeypatch.setattr(other.store, "put_inbox", put_late)
+            monkeypatch.setattr(hub.store, "drop_inbox", drop_late)
+            monkeypatch.setattr(other.store, "drop_inbox", drop_late)
+            with pytest.raises(NotFound, match="no open permission request"):
+                await other.turns.answer(LOCAL, session, ask_id, "reject")
+            read.set()
+            second = ToolResult(call_id=call, content=as_content("second"))
+            with pytest.raises(InvalidInput, match="has another result already"):
+                await other.turns.submit_tool_result(LOCAL, session, second)
+            read.set()
+
+    asyncio.run(main())
+
+
 def test_waiting_turn_of_an_agent_that_was_changed_is_closed_with_the_reason(
     sqlite_location: StoreLocation,
 ) -> None:

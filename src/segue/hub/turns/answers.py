@@ -70,7 +70,11 @@ class RequestAnswers:
         def answers(item: InboxItem) -> bool:
             return item.kind == "answer" and item.body.get("ask_id") == ask_id
 
-        own, first = await self._put_first((principal.workspace, id), "answer", body, answers)
+        def is_open(session: Session) -> bool:
+            return ask_id in session.open_asks
+
+        name = (principal.workspace, id)
+        own, first = await self._put_first(name, "answer", body, answers, is_open)
         if first is None:  # an answer is stored already; it may be this one
             return await self._stored_answer(principal, id, ask_id, option, own)
         if first.body.get("option") != option:
@@ -89,18 +93,24 @@ class RequestAnswers:
         kind: InboxKind,
         body: dict[str, Any],
         is_same: Callable[[InboxItem], bool],
+        is_open: Callable[[Session], bool],
     ) -> tuple[str, InboxItem | None]:
         """Put an answer or a result into the inbox, unless it has one for the same request.
 
         Returns the id of the new item, and the first item of the request. Other clients may have
-        put theirs at the same time: the first one counts, and the others have no effect. There is
-        none if it has left the inbox already.
+        put theirs at the same time: the first one counts, and the others have no effect. It is None
+        if it has left the inbox already.
         """
         items = await self._store.inbox(*name)
         if first := next(filter(is_same, items), None):
             return first.id, first
         id = await self.put(name, items, kind, body)
-        return id, next(filter(is_same, await self._store.inbox(*name)), None)
+        first = next(filter(is_same, await self._store.inbox(*name)), None)
+        if first is not None and first.id == id:
+            # Another one may have come and been stored between the two reads of the inbox.
+            session = await self._store.get(*name)
+            first = first if session is not None and is_open(session) else None
+        return id, first
 
     async def put(
         self, name: Name, items: Sequence[InboxItem], kind: InboxKind, body: dict[str, Any]
@@ -188,8 +198,11 @@ class RequestAnswers:
         def is_of_call(item: InboxItem) -> bool:
             return item.kind == "result" and item.body["result"]["call_id"] == result.call_id
 
+        def is_open(session: Session) -> bool:
+            return result.call_id in session.open_calls
+
         name = (principal.workspace, id)
-        own, first = await self._put_first(name, "result", body, is_of_call)
+        own, first = await self._put_first(name, "result", body, is_of_call, is_open)
         if first is None:  # a result is stored already; it may be this one
             return await self._stored_result(principal, id, result, own)
         _require_same_result(codec.convert(first.body, Result).result, result, id)
