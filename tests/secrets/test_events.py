@@ -1,5 +1,6 @@
 """Secrets are masked in every field of an event that has text."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -33,7 +34,13 @@ from segue.model.event import (
 from segue.model.principal import LOCAL
 from segue.model.session import Session
 from segue.render.reader import ConversationReader, MaskedReader
-from segue.secrets.events import SecretCounter, mask_event, mask_events, mask_session
+from segue.secrets.events import (
+    SecretCounter,
+    adjacent_messages,
+    mask_event,
+    mask_events,
+    mask_session,
+)
 
 KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 SESSION = Session(
@@ -109,6 +116,28 @@ async def test_a_secret_that_is_split_over_two_pages_is_masked_on_both() -> None
         shown = [texts(page) for page in pages]
         assert not any(part in "".join(shown) for part in ("16C7e", "6912E", "8347A")), cut
         assert sum(map(len, pages)) == len(parts)
+
+
+async def test_neighbours_of_a_whole_message_cost_one_event_on_each_side() -> None:
+    whole = [
+        event(kind(content=as_content("text")), seq)
+        for seq in range(1, 41)
+        for kind in (AgentMessage if seq % 2 else UserMessage,)
+    ]
+    split = [event(AgentMessage(content=as_content(part)), seq) for seq, part in enumerate(KEY, 1)]
+    reader = ConversationReader([])
+    events_read: list[int] = []
+
+    async def read(**window: Any) -> Sequence[Event]:
+        events = await reader.events(LOCAL, "1", **window)
+        events_read.append(len(events))
+        return events
+
+    reader = ConversationReader(whole)
+    assert await adjacent_messages(whole[20:21], read) == ([], [])
+    assert events_read == [1, 1]
+    reader = ConversationReader(split)
+    assert await adjacent_messages(split[20:21], read) == (split[:20], split[21:])
 
 
 def test_marked_parts_of_a_message_move_with_its_text() -> None:

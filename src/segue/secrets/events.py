@@ -135,20 +135,30 @@ async def adjacent_messages(
     A secret that is split over messages may begin on the page before, or end on the one after.
     `read` reads events of the same history.
     """
-    before: list[Event] = []
-    after: list[Event] = []
-    if events and isinstance(events[0].body, _STREAMED):
-        seq = events[0].seq
-        for event in reversed(await read(before=seq, limit=_ADJACENT, backward=True)):
-            if not continues(event, (before or events)[0]):
-                break
-            before.insert(0, event)
-    if events and isinstance(events[-1].body, _STREAMED):
-        for event in await read(after=events[-1].seq, limit=_ADJACENT):
-            if not continues((after or events)[-1], event):
-                break
-            after.append(event)
-    return before, after
+    if not events:
+        return [], []
+    before = await _continuing(events[0], read, backward=True)
+    return before[::-1], await _continuing(events[-1], read, backward=False)
+
+
+async def _continuing(message: Event, read: ReadEvents, *, backward: bool) -> list[Event]:
+    """Return the messages that a message continues, or that continue it, the nearest first."""
+    if not isinstance(message.body, _STREAMED):
+        return []
+    messages = [message]
+    for limit in (1, _ADJACENT - 1):  # most messages are whole, and one event shows it
+        if backward:
+            events = await read(before=messages[-1].seq, limit=limit, backward=True)
+        else:
+            events = await read(after=messages[-1].seq, limit=limit)
+        for event in reversed(events) if backward else events:
+            pair = (event, messages[-1]) if backward else (messages[-1], event)
+            if not continues(*pair):
+                return messages[1:]
+            messages.append(event)
+        if len(events) < limit:
+            break
+    return messages[1:]
 
 
 def mask_session(session: Session) -> Session:

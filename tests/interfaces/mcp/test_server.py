@@ -197,6 +197,16 @@ async def test_cursors_of_short_answers_lead_to_every_session_once(
     assert sorted(seen) == ids
 
 
+async def test_the_snippet_of_a_corrected_search_has_the_corrected_word(tmp_path: Path) -> None:
+    async with open_hub(tmp_path) as hub, connect(hub) as client:
+        session = await hub.editor.create(LOCAL, cwd="/p")
+        text = f"{'Nothing of interest. ' * 50}The walrus returns."
+        await hub.editor.append(LOCAL, session.id, UserMessage(content=as_content(text)))
+        answer = await call(client, "search_sessions", words="walrsu")
+    assert "These match 'walrus'" in answer
+    assert "The walrus returns." in answer
+
+
 async def test_empty_optional_arguments_are_none(tmp_path: Path) -> None:
     empty = {"project": "", "tool": None, "since": "", "branch": "", "cursor": "", "limit": None}
     async with open_hub(tmp_path) as hub:

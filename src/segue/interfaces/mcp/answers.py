@@ -52,8 +52,8 @@ class Answer:
         return "\n\n".join([*self._parts, *notes])
 
 
-def session_line(session: Session) -> str:
-    """Return a session's title, id and facts on two lines."""
+def session_line(session: Session, title: str) -> str:
+    """Return a session's title, as the caller may see it, its id and facts on two lines."""
     facts = [
         session.source,
         session.cwd,
@@ -62,8 +62,7 @@ def session_line(session: Session) -> str:
         f"{session.messages} messages",
         "" if session.status == "idle" else session.status,
     ]
-    title = one_line(session.title or "Untitled")
-    return f"**{title}** `{session.id}`\n{' · '.join(filter(None, facts))}"
+    return f"**{one_line(title)}** `{session.id}`\n{' · '.join(filter(None, facts))}"
 
 
 def stamp(at: int) -> str:

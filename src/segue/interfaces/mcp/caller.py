@@ -14,15 +14,16 @@ from segue.hub.sessions.pagination import Page
 from segue.hub.sessions.search import SearchMatch, SearchPage
 from segue.model import ids, search_text
 from segue.model.errors import InvalidInput, NotFound
-from segue.model.event import AgentMessage, AgentThought, Event, ToolCall, ToolResult
+from segue.model.event import Event, ToolCall, ToolResult
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
 from segue.render.pairing import find_outcomes, pair_key
 from segue.render.reader import EventReader, MaskedReader
 from segue.secrets import mask_text
-from segue.secrets.events import adjacent_messages, mask_event, mask_events, mask_session
+from segue.secrets.events import adjacent_messages, mask_events, mask_session
 
+from .answers import session_line
 from .scope import Caller, McpSettings, SessionScope
 
 T = TypeVar("T")
@@ -55,19 +56,24 @@ class Call:
 
     async def snippet(self, session: Session, event: Event, words: str, width: int = 160) -> str:
         """Return the part of an event's text that has some words, as the caller may see it."""
-        body = event.body
-        if isinstance(body, AgentMessage | AgentThought):
-            body = (await self._masked(event, session)).body  # a secret may be split over messages
-            text = search_text.searchable_text(body)
-        elif self.settings.mask:
-            text = search_text.searchable_text(body)
-            if len(getattr(body, "content", ())) > 1:  # or over the blocks of one
-                masked = await _mask(mask_event, event, len(text))
+        text = search_text.searchable_text(event.body)
+        if self.settings.mask:
+            # A secret may be split over messages, or over the blocks of one.
+            earlier, later = await self._adjacent(session, event)
+            if earlier or later or len(getattr(event.body, "content", ())) > 1:
+                masked = await _mask_among(earlier, event, later)
                 text = search_text.searchable_text(masked.body)
             text = await _mask(mask_text, text, len(text))
-        else:
-            text = search_text.searchable_text(body)
         return search_text.snippet(text, search_text.terms(words), width)[0]
+
+    def line(self, session: Session) -> str:
+        """Return a session's title, id and facts on two lines, as the caller may see them."""
+        return session_line(session, self.title(session))
+
+    def title(self, session: Session) -> str:
+        """Return a session's title as the caller may see it."""
+        title = session.title or "Untitled"
+        return mask_text(title) if self.settings.mask else title
 
     def visible_row(self, session: Session) -> Session:
         """Return a session's row as the caller may see it."""
@@ -203,11 +209,21 @@ class Call:
         """Return an event as the caller may see it."""
         if not self.settings.mask:
             return event
+        earlier, later = await self._adjacent(session, event)
+        return await _mask_among(earlier, event, later)
+
+    async def _adjacent(
+        self, session: Session, event: Event
+    ) -> tuple[Sequence[Event], Sequence[Event]]:
         read = partial(self.hub.history.events, self.principal, session.id)
-        earlier, later = await adjacent_messages([event], read)
-        events = [*earlier, event, *later]
-        size = sum(len(search_text.searchable_text(event.body)) for event in events)
-        return (await _mask(mask_events, events, size))[len(earlier)]
+        return await adjacent_messages([event], read)
+
+
+async def _mask_among(earlier: Sequence[Event], event: Event, later: Sequence[Event]) -> Event:
+    """Return an event with masks instead of secrets, also of those that adjacent messages share."""
+    events = [*earlier, event, *later]
+    size = sum(len(search_text.searchable_text(event.body)) for event in events)
+    return (await _mask(mask_events, events, size))[len(earlier)]
 
 
 async def _mask(mask: Callable[[T], R], value: T, size: int) -> R:

@@ -14,7 +14,7 @@ from segue.model import codec
 from segue.model.errors import InvalidInput, NotFound
 
 from . import arguments, history_tools, work_tools, writes
-from .answers import DEFAULT_CHARS, MAX_CHARS, session_line
+from .answers import DEFAULT_CHARS, MAX_CHARS
 from .caller import Call
 
 Handler = Callable[[Call, Any], Awaitable[str]]
@@ -144,8 +144,8 @@ async def recent_resources(call: Call) -> list[tuple[str, str, str]]:
     return [
         (
             SESSION_URI.replace("{id}", session.id),
-            call.visible_row(session).title or "Untitled",
-            session_line(call.visible_row(session)).partition("\n")[2],
+            call.title(session),
+            call.line(session).partition("\n")[2],
         )
         for session in sessions
     ]

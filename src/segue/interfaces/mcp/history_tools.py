@@ -15,7 +15,7 @@ from segue.render import documents
 from segue.render.items import outline_line, starts_turn
 from segue.render.tools.rows import STEP_WORDS, meaning_of
 
-from .answers import Answer, parse_offset, parse_time, quoted, session_line, shorten
+from .answers import Answer, parse_offset, parse_time, quoted, shorten
 from .arguments import ReadSession, SearchSessions
 from .caller import Call
 
@@ -44,16 +44,17 @@ async def search_sessions(call: Call, arguments: SearchSessions) -> str:
     if not search_text.terms(words):
         query = replace(query, text=None)
         sessions, following = await call.page(query, arguments.cursor)
-        parts = [(session, session_line(call.visible_row(session))) for session in sessions]
+        parts = [(session, call.line(session)) for session in sessions]
         ranked = False
     else:
         ranked = arguments.order == "best" and arguments.cursor is None
         matches, following, corrected = await call.search(query, arguments.cursor, ranked=ranked)
         if corrected is not None:
             answer.notes.append(f"No session matches {words!r}. These match {corrected!r}.")
+            words = corrected
         parts = []
         for match in matches[: arguments.limit]:
-            text = session_line(call.visible_row(match.session))
+            text = call.line(match.session)
             if match.event is not None:
                 snippet = await call.snippet(match.session, match.event, words)
                 text += f"\n{quoted(snippet)} (event {match.event.seq})" if snippet else ""
@@ -125,7 +126,7 @@ async def turn_text(call: Call, session: Session, number: int, max_chars: int) -
     before = prompts[number].seq if number < len(prompts) else session.last_seq + 1
     text = await documents.excerpt(call.reader, call.principal, session, first, before)
     answer = Answer(max_chars)
-    answer.add(f"{session_line(call.visible_row(session))}\n\nTurn {number} of {len(prompts)}")
+    answer.add(f"{call.line(session)}\n\nTurn {number} of {len(prompts)}")
     _add_text(answer, text)
     return answer.text()
 
@@ -186,7 +187,7 @@ async def _prompts(call: Call, session: Session, arguments: ReadSession) -> str:
     prompts = await prompts_of(call, session)
     skipped = parse_offset(arguments.cursor)
     answer = Answer(arguments.max_chars)
-    answer.add(shorten(session_line(call.visible_row(session)), answer.chars_left // 2))
+    answer.add(shorten(call.line(session), answer.chars_left // 2))
     for number, event in enumerate(prompts[skipped:], skipped + 1):
         assert isinstance(event.body, UserMessage)
         text = shorten(plain_text(event.body.content), 4000)
@@ -202,9 +203,8 @@ async def _outline(call: Call, session: Session, arguments: ReadSession) -> str:
     prompts = await prompts_of(call, session)
     skipped = parse_offset(arguments.cursor)
     answer = Answer(arguments.max_chars)
-    row = call.visible_row(session)
-    note = row.metadata.get(NOTE)
-    header = session_line(row) + (f"\nNote: {note}" if note else "")
+    note = call.visible_row(session).metadata.get(NOTE)
+    header = call.line(session) + (f"\nNote: {note}" if note else "")
     answer.add(shorten(header, answer.chars_left // 2))
     for number in range(skipped + 1, len(prompts) + 1):
         event = prompts[number - 1]

@@ -26,7 +26,7 @@ from segue.render.items import outline_line, starts_turn
 from segue.render.tools.bodies import unified_text
 from segue.render.tools.rows import meaning_of, tool_row
 
-from .answers import Answer, parse_time, quoted, session_line, shorten, stamp
+from .answers import Answer, parse_time, quoted, shorten, stamp
 from .arguments import FindCommand, RecentWork, SessionsTouching, SimilarFailures
 from .caller import Call
 from .history_tools import NOTE, add_all, file_phrase
@@ -54,7 +54,7 @@ async def sessions_touching(call: Call, arguments: SessionsTouching) -> str:
                 lines.append(f"- {stamp(event.at)} (event {event.seq}) {line}")
         if not lines:
             return None
-        return "\n".join([session_line(call.visible_row(match.session)), *lines])
+        return "\n".join([call.line(match.session), *lines])
 
     return await _answer_matches(call, query, arguments.cursor, arguments.max_chars, describe)
 
@@ -143,8 +143,7 @@ async def _work_of(call: Call, session: Session) -> str:
     events = await call.reader.events(
         call.principal, session.id, limit=3 * _EVENTS_EACH, backward=True
     )
-    row = call.visible_row(session)
-    lines = [session_line(row)]
+    lines = [call.line(session)]
     prompts = [e.body for e in events if isinstance(e.body, UserMessage) and starts_turn(e.body)]
     lines += [f"Asked: {outline_line(prompt, 200)}" for prompt in prompts[-3:]]
     answers = [e.body for e in events if isinstance(e.body, AgentMessage)]
@@ -155,7 +154,7 @@ async def _work_of(call: Call, session: Session) -> str:
         more = f" and {len(changed) - 8} more" if len(changed) > 8 else ""
         lines.append(f"Changed: {', '.join(changed[:8])}{more}")
     lines += [f"Open: {end}" for end in _open_ends(session, events)]
-    if note := row.metadata.get(NOTE):
+    if note := call.visible_row(session).metadata.get(NOTE):
         lines.append(f"Note: {note}")
     return "\n   ".join(lines)
 
@@ -217,7 +216,7 @@ async def find_command(call: Call, arguments: FindCommand) -> str:
             lines.append(_command_line(event, tool_call, result, command))
         if not lines:
             return None
-        return "\n".join([session_line(call.visible_row(match.session)), *lines])
+        return "\n".join([call.line(match.session), *lines])
 
     return await _answer_matches(call, query, arguments.cursor, arguments.max_chars, describe)
 
@@ -291,7 +290,7 @@ async def _failure(call: Call, session: Session, event: Event, words: str) -> st
     )
     text = await call.snippet(session, occurrence, words, 300)
     lines = [
-        session_line(call.visible_row(session)),
+        call.line(session),
         f"{stamp(event.at)} (event {event.seq})",
         quoted(text),
         "What followed:",
