@@ -354,6 +354,17 @@ async def test_search_that_scanned_every_session_queries_no_index(
         assert not [sql for sql in statements if "FROM search WHERE words @@" in sql]
 
 
+async def test_a_search_may_have_hundreds_of_rare_words(url: str) -> None:
+    words = " ".join(f"word{number}" for number in range(400))
+    async with open_store(url) as store, connect(url) as connection:
+        for number in range(20):
+            await create_session(store, user_message(f"word{number}"))
+        session = await create_session(store, user_message(words))
+        await connection.execute("ANALYZE")
+        assert [row.id for row in await store.page(WORKSPACE, Query(text=words))] == [session.id]
+        assert await store.page(WORKSPACE, Query(text=f"{words} missing")) == []
+
+
 async def test_matches_in_other_workspaces_do_not_hide_a_ranked_session(url: str) -> None:
     async with open_store(url) as store:
         for _ in range(30):

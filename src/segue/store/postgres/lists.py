@@ -30,6 +30,7 @@ TEST_COST = 3.0  # tests the session for a term
 LOOKUP_COST = 10.0  # looks the session up by its key
 # A scan is given up after so many times the sessions that were expected to fill the page.
 MARGIN, MIN_SCANNED_SESSIONS = 4, 500
+MIN_SHARE = 1e-12  # of the sessions; the product for many rare words would round to 0
 MAX_HITS_RATIO = 4  # terms with so many times the hits of the rarest one are looked up as well
 
 _build = query_sql.Builder(numbered=True, indexed_by=False)
@@ -160,7 +161,8 @@ class SessionLists:
         common = terms[len(rare) :]
 
         def share(some: Sequence[Term]) -> float:
-            return prod(min(1, hits[term] / sessions) for term in some) if sessions else 1
+            product = prod(min(1, hits[term] / sessions) for term in some) if sessions else 1
+            return max(MIN_SHARE, product)
 
         scanned = limit / share(terms)
         read = sum(hits[term] for term in rare)
