@@ -74,10 +74,12 @@ class PathGuard:
             resolved = self._resolve_inside(os.path.join(self.cwd, path))
             if resolved is None and is_below(path, self.mounts):
                 resolved = self._resolve_inside(os.path.join(self.cwd, path.lstrip(os.sep)))
-        except (OSError, ValueError) as error:
-            raise ToolError(f"{path}: {error}") from None
-        except RecursionError:
+        except RecursionError:  # Python before 3.13
             raise ToolError(f"{path} has too many symbolic links") from None
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ELOOP:
+                raise ToolError(f"{path} has too many symbolic links") from None
+            raise ToolError(f"{path}: {error}") from None
         if resolved is None or self._is_private(resolved):
             raise ToolError(f"{path} is outside of the session's directories")
         return resolved
@@ -89,6 +91,7 @@ class PathGuard:
         )
 
     def _resolve_inside(self, path: str) -> ResolvedPath | None:
+        _check_links(path)
         real_path = os.path.realpath(path)
         for root in self.real_directories:
             if real_path == root:
@@ -234,6 +237,15 @@ def _real_directories(directories: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(path for path in real_paths.values() if is_below(path, outer_real_paths))
     )
+
+
+def _check_links(path: str) -> None:
+    """Raise OSError if the system follows fewer links than a path has: Linux follows 40."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise
 
 
 def _leads_through(directory: str, real_path: str) -> bool:
