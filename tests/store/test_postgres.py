@@ -400,15 +400,8 @@ async def refused(url: str) -> errors.SegueError:
 
 async def test_unreachable_server_is_a_clear_error() -> None:
     error = await refused("postgresql://me:secret@127.0.0.1:1/segue")
-    assert type(error) is errors.StoreError
-    assert (
-        error.message
-        == (
-            "cannot reach PostgreSQL at 127.0.0.1:1, database segue: Connect call failed"
-            " ('127.0.0.1', 1)"
-        )
-        or "cannot reach PostgreSQL at 127.0.0.1:1, database segue: " in error.message
-    )
+    assert type(error) is errors.StoreUnreachable
+    assert error.message.startswith("cannot reach PostgreSQL at 127.0.0.1:1, database segue: ")
 
 
 async def test_an_unknown_database_is_a_clear_error(url: str) -> None:

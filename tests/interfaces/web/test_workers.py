@@ -118,7 +118,7 @@ async def _use_two_pages(browser_thread: BrowserThread, server: Server) -> dict[
 
 async def _begin(page: Page) -> None:
     """Start a session from the first page."""
-    await page.get_by_role("link", name="Start a session").click()
+    await page.get_by_role("link", name="Try it with the demo agent").click()
     await page.locator("#first-message").fill("/say begun")
     await page.keyboard.press("Control+Enter")
     await expect(page.locator("#chunks .item.agent")).to_contain_text("begun")
