@@ -14,8 +14,10 @@ import websockets
 
 from segue.interfaces.ahp import app
 from segue.interfaces.ahp.protocol import ROOT, VERSIONS, chat_uri, choose_version, session_uri
+from segue.model.content import plain_text
+from segue.model.event import AgentMessage, Event
 from segue.model.principal import LOCAL
-from tests.interfaces.ahp.client import AhpServer
+from tests.interfaces.ahp.client import TIMEOUT_SECONDS, AhpServer
 from tests.interfaces.ahp.test_ahp import create, running
 
 INITIALIZE = {
@@ -244,6 +246,34 @@ async def test_sessions_of_other_workspaces_do_not_exist(tmp_path: Path) -> None
             session.state,
             session.last_seq,
         )
+
+
+async def test_prompt_of_a_client_that_disconnects_at_once_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        may_continue, following = asyncio.Event(), asyncio.Event()
+
+        async def wait(*_: Any) -> None:
+            following.set()
+            await may_continue.wait()
+
+        monkeypatch.setattr(hub.sync, "ensure_current", wait)
+        async with server.connect() as client:
+            await client.initialize()
+            asking = asyncio.ensure_future(
+                client.raw_request("subscribe", channel=chat_uri(session.id))
+            )
+            await following.wait()
+            await client.prompt(chat_uri(session.id), "/say after the end")
+            asking.cancel()
+        may_continue.set()
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            async for event in hub.history.follow(LOCAL, session.id, session.last_seq):
+                if isinstance(event, Event) and isinstance(event.body, AgentMessage):
+                    assert plain_text(event.body.content) == "after the end"
+                    break
 
 
 async def test_client_that_does_not_read_is_disconnected_and_loses_nothing(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
 import msgspec
@@ -41,6 +41,7 @@ RATE_LIMIT_PAUSE_SECONDS = 1.0
 MAX_UNREAD_MESSAGES, MAX_UNREAD_BYTES = 10_000, 64 << 20
 MAX_WAITING_MESSAGES = 1000  # of a client, while an earlier one is handled
 _REFUSED = object()
+_END = object()  # after the last message of a client
 # Close codes.
 NORMAL, GOING_AWAY, POLICY_VIOLATION, TRY_AGAIN_LATER = 1000, 1001, 1008, 1013
 
@@ -143,6 +144,7 @@ class _Link:
         self._outgoing: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_UNREAD_MESSAGES)
         self._unread_bytes = 0
         self._overflow = asyncio.Event()
+        self._is_gone = False  # the client cannot be sent anything any more
         self._connection = _Connection(hub, principal, self._queue, forms)
 
     async def serve(self) -> None:
@@ -172,6 +174,8 @@ class _Link:
         self._put(encode_message(message))
 
     def _put(self, data: bytes | None) -> None:
+        if self._is_gone:
+            return
         if self._outgoing.full() or self._unread_bytes > MAX_UNREAD_BYTES:
             self._overflow.set()
             return
@@ -185,20 +189,24 @@ class _Link:
             while not self._outgoing.empty():
                 batch.append(self._outgoing.get_nowait())
             texts = [data for data in batch if data is not None]
-            if self._sends_batches:
-                await self._send({"type": "websocket.send", SEND_BATCH: texts})
-            else:
-                for data in texts:
-                    await self._send({"type": "websocket.send", "text": data.decode()})
+            try:
+                await self._send_texts(texts)
+            except OSError:
+                self._is_gone = True
+                return await _never()  # its last messages are handled
             if len(texts) < len(batch):
                 return NORMAL
             self._unread_bytes -= sum(map(len, texts))
 
+    async def _send_texts(self, texts: list[bytes]) -> None:
+        if self._sends_batches:
+            await self._send({"type": "websocket.send", SEND_BATCH: texts})
+            return
+        for data in texts:
+            await self._send({"type": "websocket.send", "text": data.decode()})
+
     async def _read(self) -> None:
-        while True:
-            event = await self._receive()
-            if event["type"] == "websocket.disconnect":
-                return
+        while (event := await self._receive())["type"] != "websocket.disconnect":
             await self._wait_for_allowance()
             message = await self._decode(event.get("text"))
             if isinstance(message, dict) and message.get("method") == "ping" and "id" in message:
@@ -206,13 +214,15 @@ class _Link:
                 await self._queue({"jsonrpc": "2.0", "id": message["id"], "result": None})
             elif message is not _REFUSED:
                 await self._incoming.put(message)
+        await self._incoming.put(_END)
+        await _never()
 
     async def _work(self) -> None:
-        """Handle the client's messages one after the other."""
-        while await self._connection.receive(await self._incoming.get()):
-            pass
-        self._put(None)
-        await asyncio.Event().wait()  # until the answer is sent
+        """Handle the client's messages one after the other, also if it has disconnected."""
+        while (message := await self._incoming.get()) is not _END:
+            if not await self._connection.receive(message):
+                self._put(None)
+                await _never()  # until the answer is sent
 
     async def _wait_for_allowance(self) -> None:
         while True:
@@ -256,6 +266,12 @@ class _Link:
         finally:
             for task in (closing, overflow):
                 task.cancel()
+
+
+async def _never() -> NoReturn:
+    """Wait until this task is cancelled."""
+    await asyncio.Event().wait()
+    raise AssertionError("nothing sets the event")
 
 
 class _Connection:
