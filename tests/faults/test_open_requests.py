@@ -4,15 +4,17 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from segue.hub import Hub
+from segue.interfaces.cli.conversation import requests
 from segue.interfaces.cli.conversation.turns import run_turn
 from segue.interfaces.cli.terminal_input import terminal_lines
+from segue.model.errors import NoAgent, NotFound
 from segue.model.event import Interrupted, PermissionAnswered
 from segue.model.principal import LOCAL
 from tests.agents.provider import Provider, Use
@@ -221,6 +223,28 @@ async def test_prompt_without_a_terminal_says_what_the_session_waits_for(
         assert await turn == "end_turn"
 
 
+async def test_terminal_that_cannot_continue_the_turn_says_so_and_keeps_the_answers(
+    tmp_path: Path, typed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_CHECK_SECONDS", 0.05)
+    testbed = AcpTestbed(tmp_path)
+    async with ended_process(tmp_path, "close") as session, asyncio.timeout(TIMEOUT_SECONDS):
+        monkeypatch.delenv("ANTHROPIC_API_KEY")
+        typed += ["y", "y"]
+        async with testbed.hub() as hub:
+            with pytest.raises(
+                NoAgent, match=f"ANTHROPIC_API_KEY.* `segue resume {session}` again"
+            ):
+                await run_turn(hub, LOCAL, session, "Next")
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+        async with testbed.hub() as hub:
+            for ask_id in (await hub.sessions.get(LOCAL, session)).open_asks:
+                with pytest.raises(NotFound):
+                    await hub.turns.answer(LOCAL, session, ask_id, "reject")
+                await hub.turns.answer(LOCAL, session, ask_id, "allow")
+            await wait_until_idle(hub, session)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("how", ENDS)
 async def test_command_line_shows_the_open_requests_and_answers_them(
@@ -230,11 +254,12 @@ async def test_command_line_shows_the_open_requests_and_answers_them(
         shown = await in_terminal(tmp_path, "show", session, "--no-pager")
         assert shown.count("Waiting for an answer: ") == 2
         assert f"segue resume {session}" in shown
-        shown = await in_terminal(tmp_path, "resume", session, typed=["y\n", "y\n", "\x04"])
+        typed = [("Your choice: ", "y\n"), ("Your choice: ", "y\n"), ("\n> ", "\x04")]
+        shown = await in_terminal(tmp_path, "resume", session, typed=typed)
         assert "done" in shown
 
 
-async def in_terminal(directory: Path, *words: str, typed: list[str] | None = None) -> str:
+async def in_terminal(directory: Path, *words: str, typed: Sequence[tuple[str, str]] = ()) -> str:
     """Run `segue` in a terminal, type a line at each question, and return what it shows."""
     controller, terminal_fd = os.openpty()
     process = await asyncio.create_subprocess_exec(
@@ -245,11 +270,12 @@ async def in_terminal(directory: Path, *words: str, typed: list[str] | None = No
         stderr=terminal_fd,
     )
     os.close(terminal_fd)
-    output, rest = "", list(typed or [])
+    raw, output, rest = b"", "", list(typed)
     with os.fdopen(controller, "r+b", buffering=0) as terminal, suppress(OSError):
         while chunk := await asyncio.to_thread(terminal.read, 65536):
-            output += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", chunk.decode())
-            if rest and output.endswith(("Your choice: ", "\n> ", "\r> ")):
-                terminal.write(rest.pop(0).encode())
+            raw += chunk  # it may end within a character or an escape sequence
+            output = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", raw.decode(errors="ignore"))
+            if rest and output.endswith(rest[0][0]):
+                terminal.write(rest.pop(0)[1].encode())
     assert await process.wait() == 0, output
     return output

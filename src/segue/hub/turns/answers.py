@@ -103,6 +103,7 @@ class RequestAnswers:
         """
         items = await self._store.inbox(*name)
         if first := next(filter(is_same, items), None):
+            await self._engine.kick(name)  # its process may have been unable to act on it
             return first.id, first
         id = await self.put(name, items, kind, body)
         first = next(filter(is_same, await self._store.inbox(*name)), None)

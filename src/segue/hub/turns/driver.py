@@ -40,7 +40,7 @@ class ProcessItems(Protocol):
     def next_prompt(self, items: Iterable[InboxItem]) -> InboxItem | None: ...
     def is_received_here(self, item: InboxItem) -> bool: ...
     def is_for_this_process(self, item: InboxItem) -> bool: ...
-    def note_unable(self, item: InboxItem) -> None: ...
+    def note_unable(self, item: InboxItem, error: NoAgent) -> None: ...
     def await_agent(self, task: asyncio.Task[Any]) -> None: ...
     def opened(self, id: str | None) -> OpenSession | None: ...
 
@@ -175,7 +175,7 @@ class SessionDriver:
                 await self._close_turn(turns, error.message)
             else:
                 log.warning("session %s: %s", session.id, error)
-                await self._leave_to_others(answers)
+                await self._leave_to_others(answers, error)
             return
         if not isinstance(agent, SupportsResume):
             await self._close_turn(turns, AGENT_CHANGED)
@@ -184,12 +184,12 @@ class SessionDriver:
         if not self._stopping:  # else another process resumes it
             await self._run_with(runner, turns[0], runner.resume(turns, session))
 
-    async def _leave_to_others(self, items: Sequence[InboxItem]) -> None:
+    async def _leave_to_others(self, items: Sequence[InboxItem], error: NoAgent) -> None:
         """Let other processes act on answers to a turn that this process cannot resume."""
         for item in items:
             if await self._store.drop_inbox(*self._name, [item.number]):
                 again = await self._store.put_inbox(*self._name, item.kind, item.id, item.body)
-                self._process.note_unable(again)
+                self._process.note_unable(again, error)
 
     async def _prepare_resumption(self, session: Session) -> Session | None:
         """Store that a turn whose process died waits or continues, and return the session.
@@ -242,7 +242,7 @@ class SessionDriver:
             log.warning("session %s: %s", session.id, error)
             needs = prompt.body.get("needs")
             if needs is None and not self._process.is_received_here(prompt):
-                self._process.note_unable(prompt)
+                self._process.note_unable(prompt, error)
                 return False
             agent = _FailingAgent(error)
         runner = self._create_runner(agent, opened)

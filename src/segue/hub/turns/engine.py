@@ -22,7 +22,7 @@ from segue.agents.base.client import ClientPort
 from segue.hub.history.follow import Name
 from segue.hub.workdir.isolation import remove_temporary_files
 from segue.model import clock, ids
-from segue.model.errors import NotFound, SegueError, StoreError, StoreUnreachable
+from segue.model.errors import NoAgent, NotFound, SegueError, StoreError, StoreUnreachable
 from segue.store.base import InboxItem, Lease, Signal
 
 from .deps import TurnDeps
@@ -60,7 +60,7 @@ class TurnEngine:
         self._interesting: set[Name] = set()
         self._waiting: set[Name] = set()
         self._kicked: set[Name] = set()
-        self._unable: set[int] = set()  # the numbers of prompts that this process cannot run
+        self._unable: dict[int, NoAgent] = {}  # by the number of an item left to other processes
         self._has_waiting = asyncio.Event()
         self._locks: WeakValueDictionary[Name, asyncio.Lock] = WeakValueDictionary()
         self._watch = StillnessWatch()
@@ -199,9 +199,14 @@ class TurnEngine:
         """Return whether this process received an item."""
         return item.holder == self.holder
 
-    def note_unable(self, item: InboxItem) -> None:
-        """Note that this process cannot run a prompt, so that it leaves it to others."""
-        self._unable.add(item.number)
+    def note_unable(self, item: InboxItem, error: NoAgent) -> None:
+        """Note that this process leaves a prompt or answer to others, and why."""
+        self._unable[item.number] = error
+
+    async def why_left(self, name: Name) -> NoAgent | None:
+        """Return why this process left a prompt or answer to others; None if none is left."""
+        items = await self._store.inbox(*name)
+        return next((self._unable[i.number] for i in items if i.number in self._unable), None)
 
     def next_prompt(self, items: Iterable[InboxItem]) -> InboxItem | None:
         """Return the prompt that this process begins next, or None.

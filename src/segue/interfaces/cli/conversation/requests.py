@@ -11,7 +11,7 @@ import click
 
 from segue.interfaces.cli.output.text import one_line, request_text
 from segue.interfaces.cli.terminal_input import terminal_lines
-from segue.model.errors import NotFound
+from segue.model.errors import NoAgent, NotFound
 from segue.model.event import Option, PermissionAsked, ToolCall
 
 from .planned_changes import planned_changes
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
     from segue.hub import Hub
     from segue.model.principal import Principal
+
+# A turn counts as not continued if other processes ignore its answers for so many checks.
+_CHECKS = 3
+_CHECK_SECONDS = 1.0
 
 
 class PermissionRequests:
@@ -43,6 +47,7 @@ class PermissionRequests:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._terminal_lock = asyncio.Lock()  # one request is asked at a time
         self._turn = asyncio.current_task()
+        self._continuation: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
 
     @property
@@ -78,6 +83,8 @@ class PermissionRequests:
         for task in self._tasks.values():
             task.cancel()
         self._tasks.clear()
+        if self._continuation is not None:
+            self._continuation.cancel()
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -86,6 +93,8 @@ class PermissionRequests:
                 self._turn.cancel()
 
     async def _ask(self, request: PermissionAsked, call: ToolCall | None) -> None:
+        import asyncio
+
         async with self._terminal_lock:
             session = await self._hub.sessions.get(self._principal, self._id)
             for line in planned_changes(call, session.directory):
@@ -108,6 +117,23 @@ class PermissionRequests:
             self._tasks.pop(request.ask_id, None)
             with suppress(NotFound):  # another client has answered meanwhile
                 await self._hub.turns.answer(self._principal, self._id, request.ask_id, answer.id)
+        if self.of_earlier_turn and not self._tasks:
+            self._continuation = asyncio.ensure_future(self._require_continuation())
+            self._continuation.add_done_callback(self._on_done)
+
+    async def _require_continuation(self) -> None:
+        """Raise NoAgent if no process continues the turn with the answers."""
+        import asyncio
+
+        name, checks = (self._principal.workspace, self._id), 0
+        while checks < _CHECKS:
+            await asyncio.sleep(_CHECK_SECONDS)
+            error = await self._hub.turns.engine.why_left(name)
+            checks = 0 if error is None else checks + 1
+        raise NoAgent(
+            "your answer is stored, but this process cannot continue the turn:"
+            f" {str(error).rstrip('.')}. Then run `segue resume {self._id}` again"
+        )
 
 
 def _choices(options: Sequence[Option]) -> str:

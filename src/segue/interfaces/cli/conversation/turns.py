@@ -148,6 +148,8 @@ async def answer_waiting_turn(hub: Hub, principal: Principal, id: str) -> str:
         for line in await waiting_lines(hub, principal, session):
             click.echo(line, err=True)
         return ""
+    # Another process may have been unable to continue the turn with answers that it took.
+    await hub.turns.engine.kick((principal.workspace, id))
     turn = session.turn
     requests = PermissionRequests(hub, principal, id, turn, of_earlier_turn=True)
     for request, call in await hub.history.open_requests(principal, session):
