@@ -4,6 +4,7 @@ import base64
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from segue.model.errors import NotFound
 from segue.model.event import AgentMessage, ToolCall
 from segue.model.principal import LOCAL
 from segue.model.query import Query
+from segue.model.record import Record
 from segue.store.base import Signal
 from tests.claude.entries import Home, user
 
@@ -154,6 +156,27 @@ async def test_a_program_that_reads_the_log_is_named(tmp_path: Path) -> None:
             reader.execute("SELECT * FROM sessions").fetchall()
             _, remainder = await hub.exchange.redact_in_place(LOCAL, session.id)
         assert remainder is not None and "segue.db-wal" in remainder
+
+
+async def test_answer_that_expires_during_a_redaction_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await open_hub(tmp_path, sources="none") as hub:
+        session = await hub.editor.create(LOCAL, title=f"Use {TOKEN}")
+        answered = await hub.idempotency_keys.reserve("local", "key")
+        assert answered is not None
+        await hub.idempotency_keys.store_answer(
+            answered, "", Answer(200, TOKEN.encode(), {}), encrypt=False
+        )
+        update = hub.records.update
+
+        async def delete_and_update(record: Record, *args: Any, **options: Any) -> Record:
+            await hub.records.delete(record)
+            return await update(record, *args, **options)
+
+        monkeypatch.setattr(hub.records, "update", delete_and_update)
+        assert await hub.exchange.redact_in_place(LOCAL, session.id) == (1, None)
+        assert files_with(tmp_path, TOKEN) == []
 
 
 async def test_redaction_announces_no_deleted_session(

@@ -8,6 +8,7 @@ reserved, and a repeated request is refused: it is never carried out a second ti
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -165,7 +166,8 @@ async def mask_answers(records: Records, workspace: str) -> None:
         answer = body.answer if body.encrypted else mask_text(body.answer)
         if answer != body.answer:
             masked = msgspec.structs.replace(body, answer=answer)
-            await records.update(record, masked.encode(), drop_earlier=True)
+            with suppress(Conflict):  # the record was deleted meanwhile: the key has expired
+                await records.update(record, masked.encode(), drop_earlier=True)
 
 
 def _oldest_valid() -> int:
