@@ -227,7 +227,7 @@ def test_closed_pool_ends_children_that_work_and_refuses_calls(pool: ParserPool)
 
 def test_system_without_posix_refuses_to_parse_and_says_so() -> None:
     program = """
-import os, select, signal
+import asyncio, os, select, signal  # asyncio of Python 3.13 uses register_at_fork
 del os.register_at_fork, select.poll, signal.setitimer
 from segue.render.markdown import markdown
 from segue.untrusted import PARSERS, ParsingFailed

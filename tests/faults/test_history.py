@@ -198,7 +198,7 @@ PROBLEMS = {
     "drop": "has seq None",
     "delay": "has seq",
     "duplicate": "is stored 2 times",
-    "overlap": "while",
+    "overlap": "runs",  # a turn runs while another does, or twice
     "skip": "misses session",
     "stale": "misses event",
     "mix": "was read as event",
