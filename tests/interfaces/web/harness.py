@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from segue.model.session import Session
 from segue.sources.base import Source
 from segue.store.sqlite import SQLiteStore
 from tests.clients import toolbox
+from tests.cutting_proxy import CuttingProxy
 
 T = TypeVar("T")
 
@@ -148,6 +150,16 @@ class BrowserHarness:
         self.app.closing.set()
         self._server.should_exit = True
         await self._serving
+
+    @asynccontextmanager
+    async def proxied(self, cut_bytes: int) -> AsyncIterator[CuttingProxy]:
+        """Let pages that are opened now connect through a proxy, which cuts after so many bytes."""
+        async with CuttingProxy.open(self._port, lambda: cut_bytes) as proxy:
+            server_port, self._port = self._port, proxy.port
+            try:
+                yield proxy
+            finally:
+                self._port = server_port
 
     async def close(self) -> None:
         for page in self._own_pages:

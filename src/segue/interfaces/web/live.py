@@ -16,6 +16,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from segue.http import sse
 from segue.http.sse import AccessResult, EventStreamResponse, encode_frame, merge_frames
 from segue.model import clock, ids
 from segue.model.errors import NotFound, Unauthorized
@@ -40,8 +41,7 @@ LOGIN_CHECK_SECONDS = 15.0
 SHARE_CHECK_SECONDS = 1.0  # each check reads one record
 EXPIRY_WARNING = 10 * 60 * clock.SECOND  # before a sign-in expires, its page says so
 DELTA_PAUSE_SECONDS = 0.06  # between two renderings of an unfinished message
-_GREETING = b"retry: 1000\nevent: hello\ndata: {}\n\n"
-_HEARTBEAT = b": still here\n\n"
+MISSED_HEARTBEATS = 2.5  # after so many, a page opens a new stream
 # Events after which the head of the page (title, status, composer) is sent again.
 _HEAD_EVENTS = frozenset(
     {"info_changed", "status_changed", "model_called", "permission_asked", "permission_answered"}
@@ -126,11 +126,12 @@ async def _respond(
 ) -> Response:
     """Return a stream, which counts as one of the principal's workspace."""
     on_end = await request.hub.quotas.open_stream(principal)
+    max_silence_ms = round(MISSED_HEARTBEATS * sse.HEARTBEAT_SECONDS * 1000)
     return EventStreamResponse(
         merge_frames(*parts),
         closing=request.context.closing,
-        greeting=_GREETING,
-        heartbeat=_HEARTBEAT,
+        greeting=b"retry: 1000\n" + encode_frame("hello", {"max_silence_ms": max_silence_ms}),
+        heartbeat=encode_frame("heartbeat", {}),
         access=access,
         on_end=on_end,
     )

@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from segue.acp.http_stream import HttpStream
 from segue.acp.resumable import cursor_of
 from segue.acp.websocket_stream import WebSocketStream
+from tests.cutting_proxy import CuttingProxy
 from tests.interfaces.acp.network.served import PAIRS, TRANSPORTS, Served, serve
 from tests.interfaces.acp.schema import check
 
@@ -134,95 +136,39 @@ def story(updates: list[tuple[str, dict[str, Any]]], version: int) -> list[Any]:
     return [texts, others]
 
 
-class CuttingProxy:
-    """Forwards connections to a port, and cuts each after a random number of bytes."""
-
-    def __init__(self, port: int, seed: int) -> None:
-        self._port = port
-        self._random = random.Random(seed)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.cuts = 0
-        self.is_cutting = False
-
-    async def start(self) -> int:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
-    async def close(self) -> None:
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        up = asyncio.create_task(self._forward(reader, server_writer, cut=False))
-        down = asyncio.create_task(self._forward(server_reader, writer, cut=True))
-        try:
-            await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            up.cancel()
-            down.cancel()
-            for stream in (writer, server_writer):
-                stream.transport.abort()
-
-    async def _forward(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, cut: bool
-    ) -> None:
-        streamed = 0
-        limit = self._random.randrange(300, 3000)
-        while data := await reader.read(256):
-            if cut and self.is_cutting and streamed + len(data) > limit:
-                # Responses to POST are short; only streams are that long.
-                writer.write(data[: limit - streamed])
-                await writer.drain()
-                self.cuts += 1
-                return
-            streamed += len(data) if self.is_cutting else 0
-            writer.write(data)
-            await writer.drain()
-
-
 async def run_with_cuts(served: Served, transport: str, version: int, seed: int) -> int:
     """Compare a client whose link is cut at random points with one whose link is not."""
-    proxy = CuttingProxy(served.port, seed)
-    port = await proxy.start()
-    try:
-        async with (
-            connect(served, transport, version) as author,
-            connect(served, transport, version) as whole,
-            connect(served, transport, version, port) as cut,
-        ):
-            session = (await author.request("session/new", cwd="/", mcpServers=[]))["sessionId"]
-            for client in (whole, cut):
-                opening = {"sessionId": session, "cwd": "/", "mcpServers": []}
-                await client.request("session/resume", **opening)
-            proxy.is_cutting = True
-            await author.prompt(session, TURN)
-            marker = f"the last message {seed}"
-            await author.prompt(session, f"/say {marker}")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(10):
-                    for client in (whole, cut, whole):
-                        await client.wait_until(
-                            lambda client=client: (
-                                marker in story(client.updates, version)[0].values()
-                                and len(story(client.updates, version)[1])
-                                >= len(story(author.updates, version)[1])
-                            )
+    # Responses to POST are shorter than any limit; only streams are that long.
+    limit = partial(random.Random(seed).randrange, 300, 3000)
+    async with (
+        CuttingProxy.open(served.port, limit) as proxy,
+        connect(served, transport, version) as author,
+        connect(served, transport, version) as whole,
+        connect(served, transport, version, proxy.port) as cut,
+    ):
+        session = (await author.request("session/new", cwd="/", mcpServers=[]))["sessionId"]
+        for client in (whole, cut):
+            opening = {"sessionId": session, "cwd": "/", "mcpServers": []}
+            await client.request("session/resume", **opening)
+        proxy.is_cutting = True
+        await author.prompt(session, TURN)
+        marker = f"the last message {seed}"
+        await author.prompt(session, f"/say {marker}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(10):
+                for client in (whole, cut, whole):
+                    await client.wait_until(
+                        lambda client=client: (
+                            marker in story(client.updates, version)[0].values()
+                            and len(story(client.updates, version)[1])
+                            >= len(story(author.updates, version)[1])
                         )
-            await asyncio.sleep(0.05)
-            assert story(cut.updates, version) == story(whole.updates, version)
-            cursors = [cursor for cursor, _ in cut.updates]
-            assert len(set(cursors)) == len(cursors)
-            return proxy.cuts
-    finally:
-        await proxy.close()
+                    )
+        await asyncio.sleep(0.05)
+        assert story(cut.updates, version) == story(whole.updates, version)
+        cursors = [cursor for cursor, _ in cut.updates]
+        assert len(set(cursors)) == len(cursors)
+        return proxy.cuts
 
 
 @pytest.mark.parametrize(("transport", "version"), PAIRS)

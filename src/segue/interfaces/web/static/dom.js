@@ -74,6 +74,25 @@ export async function post(url, fields) {
 
 export const send = async (url, fields) => (await post(url, fields)).next;
 
+const MAX_SILENCE_MS = 40_000; // until a server has said for how long it is silent at most
+
+// Notices a connection that a network has lost without an error: calls `reconnect` once nothing
+// has arrived for too long.
+export function silenceTimer(reconnect) {
+  let timer = null;
+  let limit = MAX_SILENCE_MS;
+  return {
+    restart(milliseconds = limit) {
+      limit = milliseconds;
+      clearTimeout(timer);
+      timer = setTimeout(reconnect, limit);
+    },
+    stop() {
+      clearTimeout(timer);
+    },
+  };
+}
+
 let isSignedOut = false;
 
 export function signedOut(reason) {

@@ -1,7 +1,7 @@
 // Live updates of the open session and of the list. A hidden page has no stream.
 
 import { restoreDraft } from "./actions.js";
-import { all, announce, find, loginExpiresSoon, nodes, signedOut } from "./dom.js";
+import { all, announce, find, loginExpiresSoon, nodes, signedOut, silenceTimer } from "./dom.js";
 import * as attention from "./attention.js";
 import * as inspector from "./inspector.js";
 import * as list from "./list.js";
@@ -11,6 +11,10 @@ let session = null;
 let transcript = null;
 let offlineTimer = null;
 let showPage = null;
+const silence = silenceTimer(() => {
+  find("#offline").hidden = false;
+  open();
+});
 
 // `go` shows another page in the main part.
 export function connect(openSession, openTranscript, go) {
@@ -20,9 +24,14 @@ export function connect(openSession, openTranscript, go) {
   open();
 }
 
-function open() {
+function close() {
   source?.close();
   source = null;
+  silence.stop();
+}
+
+function open() {
+  close();
   if (document.hidden) return;
   const params = new URLSearchParams(list.query());
   params.set("as-of", find("#list").dataset.now);
@@ -34,11 +43,16 @@ function open() {
   source = new EventSource(`/live?${params}`);
   const thisSource = source;
   const thisTranscript = transcript;
+  silence.restart();
   const on = (name, handle) => source.addEventListener(name, (event) => {
-    if (thisSource === source) handle(JSON.parse(event.data));
+    if (thisSource !== source) return;
+    silence.restart();
+    handle(JSON.parse(event.data));
   });
   let wasConnected = false;
-  on("hello", () => {
+  on("heartbeat", () => {});
+  on("hello", ({ max_silence_ms: milliseconds }) => {
+    silence.restart(milliseconds);
     clearTimeout(offlineTimer);
     offlineTimer = null;
     find("#offline").hidden = true;
@@ -57,7 +71,7 @@ function open() {
   on("moved", reloadSession);
   on("expires_soon", loginExpiresSoon);
   on("signed_out", ({ message }) => {
-    source.close();
+    close();
     signedOut(message);
   });
   on("row", (data) => {
@@ -82,6 +96,7 @@ async function reopen(closedSource) {
     const response = await fetch(url, { headers: { "x-segue": "1" } });
     if (response.status === 401) {
       find("#offline").hidden = true;
+      close();
       return signedOut(await response.text());
     }
     if (response.status === 404) {
@@ -174,8 +189,7 @@ function reloadSession() {
 
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
-    source?.close();
-    source = null;
+    close();
   } else if (!source) {
     open();
     list.refresh();

@@ -1,6 +1,6 @@
 // A shared session: a transcript to read, with live updates until the link is revoked.
 
-import { all, find, localizeTimes, nodes, text } from "./dom.js";
+import { all, find, localizeTimes, nodes, silenceTimer, text } from "./dom.js";
 import * as copying from "./copying.js";
 import * as jump from "./jump.js";
 import { Transcript } from "./transcript.js";
@@ -12,15 +12,28 @@ jump.attach(transcript);
 
 let source = null;
 let hasEnded = false;
+const silence = silenceTimer(follow);
 
-function follow() {
+function close() {
   source?.close();
   source = null;
+  silence.stop();
+}
+
+function follow() {
+  close();
   if (document.hidden || hasEnded) return;
   const params = new URLSearchParams({ after: transcript.lastSeq, "page-owner": session.dataset.owner });
   source = new EventSource(`${transcript.base}/live?${params}`);
   const thisSource = source;
-  const on = (name, handle) => source.addEventListener(name, (event) => thisSource === source && handle(JSON.parse(event.data)));
+  silence.restart();
+  const on = (name, handle) => source.addEventListener(name, (event) => {
+    if (thisSource !== source) return;
+    silence.restart();
+    handle(JSON.parse(event.data));
+  });
+  on("hello", ({ max_silence_ms: milliseconds }) => silence.restart(milliseconds));
+  on("heartbeat", () => {});
   on("item", (data) => transcript.add(data));
   on("writing", (data) => transcript.write(data));
   on("head", updateHead);
@@ -51,7 +64,7 @@ async function reopen(closedSource) {
 
 function end() {
   hasEnded = true;
-  source?.close();
+  close();
   const notice = document.createElement("p");
   notice.className = "notice";
   notice.setAttribute("role", "alert");
@@ -60,10 +73,8 @@ function end() {
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) {
-    source?.close();
-    source = null;
-  } else if (!source) follow();
+  if (document.hidden) close();
+  else if (!source) follow();
 });
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a.at");
