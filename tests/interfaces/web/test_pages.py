@@ -61,15 +61,17 @@ async def test_a_session_is_listed_and_shown_without_a_script(tmp_path: Path) ->
         assert 'class="completed"' in page
 
 
-@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("changes", [0, 1, 101])
 async def test_all_of_a_long_change_can_be_read_before_it_is_allowed(
-    tmp_path: Path, changed: bool
+    tmp_path: Path, changes: int
 ) -> None:
     text = "".join(f"line {number}\n" for number in range(20_000))
     call = ToolCall(call_id="c", name="write", kind="edit", input={"path": "a", "content": text})
     calls: list[Body] = [call]
-    if changed:  # the agent says later what it will write
-        calls = [replace(call, input={}), ToolCallChanged(call_id="c", input=call.input)]
+    if changes:  # the agent says later what it will write
+        early = ToolCallChanged(call_id="c", input={"path": "a", "content": text[:9000]})
+        change = ToolCallChanged(call_id="c", input=call.input)
+        calls = [replace(call, input={}), *[early] * (changes - 1), change]
     async with open_site(tmp_path) as site:
         session = await site.hub.store.create("local", ids.new_id(), [Created(cwd="/x")])
         options = (Option(id="yes", name="Allow", kind="allow_once"),)

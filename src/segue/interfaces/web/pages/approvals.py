@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from segue.interfaces.web.request import WebRequest
@@ -34,11 +35,9 @@ async def open_requests(request: WebRequest, session: Session) -> list[Item]:
     if not session.open_asks:
         return []
 
-    async def read(*types: str) -> list[Event]:
-        return list(
-            await request.hub.history.events(
-                request.principal, session.id, types=types, limit=MAX_PAIR_DISTANCE, backward=True
-            )
+    async def read(type: str) -> Sequence[Event]:
+        return await request.hub.history.events(
+            request.principal, session.id, types=(type,), limit=MAX_PAIR_DISTANCE, backward=True
         )
 
     asked = [
@@ -46,7 +45,9 @@ async def open_requests(request: WebRequest, session: Session) -> list[Item]:
         for event in await read("permission_asked")
         if isinstance(event.body, PermissionAsked) and event.body.ask_id in session.open_asks
     ]
-    calls = with_changes(await read("tool_call", "tool_call_changed"))
+    # A call may have more changes than are read.
+    events = [*await read("tool_call"), *await read("tool_call_changed")]
+    calls = with_changes(sorted(events, key=lambda event: event.seq))
     return build_items(session, asked, Pairs({}, find_openings(calls)))
 
 

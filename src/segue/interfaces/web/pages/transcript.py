@@ -18,7 +18,15 @@ from segue.interfaces.web.request import Handler, WebRequest
 from segue.model import search_text
 from segue.model.content import Audio, Block, Image, Resource, plain_text
 from segue.model.errors import NotFound
-from segue.model.event import AgentMessage, Event, Foreign, ToolCall, ToolResult, UserMessage
+from segue.model.event import (
+    AgentMessage,
+    Event,
+    Foreign,
+    ToolCall,
+    ToolCallChanged,
+    ToolResult,
+    UserMessage,
+)
 from segue.model.session import Session
 from segue.model.tools.changes import with_changes
 from segue.render import documents, items, threads
@@ -208,15 +216,26 @@ async def full_text(request: WebRequest, view: SessionView) -> Response:
     """GET {session}/whole/{seq}: the full text of an event that the page shows in part."""
     event = await _read_event(request, view.session)
     if isinstance(event.body, ToolCall):
-        changes = await request.history.events(
-            request.principal,
-            view.session.id,
-            after=event.seq,
-            types=("tool_call_changed",),
-            limit=MAX_PAIR_DISTANCE,
-        )
-        event = with_changes([event, *changes])[0]
+        event = await _after_changes(request, view.session, event, event.body.call_id)
     return await threads.render_in_thread(event_text, view.session, event)
+
+
+async def _after_changes(request: WebRequest, session: Session, call: Event, call_id: str) -> Event:
+    """Return a tool call as it was after the last change before its result."""
+    events = [call]
+    seq = call.seq
+    types = ("tool_call_changed", "tool_result")
+    while batch := await request.history.events(
+        request.principal, session.id, after=seq, types=types, limit=MAX_PAIR_DISTANCE
+    ):
+        seq = batch[-1].seq
+        for event in batch:
+            body = event.body
+            if isinstance(body, ToolCallChanged) and body.call_id == call_id:
+                events.append(event)
+            elif isinstance(body, ToolResult) and body.call_id == call_id:
+                return with_changes(events)[0]
+    return with_changes(events)[0]
 
 
 def event_text(session: Session, event: Event) -> Response:
