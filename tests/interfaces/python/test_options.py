@@ -8,6 +8,7 @@ import pytest
 import segue
 from segue import sync
 from segue.interfaces.python.command_rules import CommandRules, command_rule
+from segue.interfaces.python.options import Options
 from segue.interfaces.python.subagents import subagents
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import ToolCall
@@ -57,7 +58,16 @@ OUTPUT_FORMAT = {"type": "json_schema", "schema": SCHEMA}
         ({"tools": [lambda text: text]}, "has no name; define it with def"),
         ({"allowed_tools": ["mcp__"]}, "there is no tool 'mcp__'"),
         ({"mcp_servers": {"a": {"command": "x", "args": "-v"}}}, "args must be a list of strings"),
+        ({"mcp_servers": {"a": {"command": "x", "args": 1}}}, "args must be a list of strings"),
         ({"mcp_servers": {"a": {"command": "x", "env": {"N": 1}}}}, "env must be a mapping of"),
+        ({"mcp_servers": {"a": {"command": "x", "cmd": "y"}}}, "has the unknown field 'cmd'"),
+        ({"mcp_servers": {"a": {"command": ""}}}, "needs a command"),
+        ({"mcp_servers": {"a": {"type": "sse", "command": "x"}}}, "needs a command"),
+        ({"mcp_servers": {"a": {"type": "http", "url": "ftp://x"}}}, "is not an http or https URL"),
+        ({"mcp_servers": {"a": {"type": "http", "url": "http://x", "key": "k"}}}, "field 'key'"),
+        ({"hooks": {"Stop": 1}}, "hooks: Stop must be a list of matchers, not 1"),
+        ({"env": {"A": "a\0b"}}, "env: the value of A contains a NUL character"),
+        ({"output_format": {**OUTPUT_FORMAT, "strict": True}}, "output_format must be"),
         ({"hooks": {"Stop": [{"matcher": 1, "hooks": [print]}]}}, "a matcher must be a string"),
         ({"setting_sources": []}, "unknown option 'setting_sources'"),
         ({"agents": ["x"]}, "agents must be a mapping"),
@@ -72,6 +82,11 @@ def test_bad_option_is_refused_when_it_is_given(options: Any, message: str) -> N
     with pytest.raises(InvalidInput) as raised:
         segue.create_session(model=MODEL, **options)
     assert message in raised.value.message
+
+
+def test_option_that_is_none_is_as_if_left_out() -> None:
+    options: Any = dict.fromkeys(Options.__annotations__)
+    segue.create_session(model=MODEL, **options)
 
 
 def test_directory_that_does_not_exist_is_refused() -> None:

@@ -67,6 +67,9 @@ class ProgramHooks:
             raise InvalidInput(
                 f"hooks: unknown event {unknown[0]!r}; known events are {', '.join(EVENTS)}"
             )
+        for event, value in matchers.items():
+            if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+                raise InvalidInput(f"hooks: {event} must be a list of matchers, not {value!r}")
         self._matchers = {
             event: [_read_matcher(event, matcher) for matcher in matchers[event]]
             for event in matchers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from segue.acp.wire import EnvVariable, HttpHeader, HttpMcpServer, McpServer, StdioMcpServer
 from segue.agents.base.spec import (
@@ -88,6 +88,11 @@ class Options(TypedDict, total=False):
     store: StoreLocation  # the default data directory if absent
 
 
+def without_absent(options: Options) -> Options:
+    """Return the options without those that are None."""
+    return cast(Options, {name: value for name, value in options.items() if value is not None})
+
+
 def check_options(model: str, options: Options) -> None:
     """Raise InvalidInput for an unknown or impossible option.
 
@@ -131,11 +136,13 @@ def check_options(model: str, options: Options) -> None:
             raise InvalidInput(
                 f"env: {name!r} needs a name of letters, digits and _, and a string as its value"
             )
+        if "\0" in value:
+            raise InvalidInput(f"env: the value of {name} contains a NUL character")
 
 
 def _check_type(name: str, value: Any) -> None:
-    """Raise InvalidInput if an option has a value of another type; None is as if left out."""
-    if value is None or name not in _TYPES:
+    """Raise InvalidInput if an option has a value of another type."""
+    if name not in _TYPES:
         return
     types, description = _TYPES[name]
     is_wrong = not isinstance(value, types) or (bool not in types and isinstance(value, bool))
@@ -235,10 +242,11 @@ def read_mcp_server(name: str, config: Mapping[str, Any], env: Mapping[str, str]
     if not isinstance(name, str) or not name:
         raise InvalidInput(f"mcp_servers: {name!r} is not a name")
     match config:
-        case {"command": str(command)}:
+        case {"command": str(command)} if command and config.get("type", "stdio") == "stdio":
             args = config.get("args") or ()
-            if isinstance(args, str) or not all(isinstance(arg, str) for arg in args):
+            if not isinstance(args, list | tuple) or not all(isinstance(arg, str) for arg in args):
                 raise InvalidInput(f"MCP server {name!r}: args must be a list of strings")
+            _check_fields(name, config, ("type", "command", "args", "env"))
             variables = {**env, **_strings(name, config, "env")}.items()
             return StdioMcpServer(
                 name=name,
@@ -247,6 +255,9 @@ def read_mcp_server(name: str, config: Mapping[str, Any], env: Mapping[str, str]
                 env=[EnvVariable(name=key, value=value) for key, value in variables],
             )
         case {"url": str(url)} if config.get("type", "http") == "http":
+            if not url.startswith(("http://", "https://")):
+                raise InvalidInput(f"MCP server {name!r}: {url!r} is not an http or https URL")
+            _check_fields(name, config, ("type", "url", "headers"))
             headers = _strings(name, config, "headers").items()
             return HttpMcpServer(
                 name=name,
@@ -254,6 +265,14 @@ def read_mcp_server(name: str, config: Mapping[str, Any], env: Mapping[str, str]
                 headers=[HttpHeader(name=key, value=value) for key, value in headers],
             )
     raise InvalidInput(f"MCP server {name!r} needs a command, or a url with type http")
+
+
+def _check_fields(server: str, config: Mapping[str, Any], fields: Sequence[str]) -> None:
+    if unknown := [field for field in config if field not in fields]:
+        raise InvalidInput(
+            f"MCP server {server!r} has the unknown field {unknown[0]!r};"
+            f" the fields are {', '.join(fields)}"
+        )
 
 
 def _strings(server: str, config: Mapping[str, Any], field: str) -> Mapping[str, str]:

@@ -43,7 +43,14 @@ from .messages import (
     message_from_event,
     turn_end,
 )
-from .options import DONT_ASK, Options, agent_overrides, check_options, read_mcp_server
+from .options import (
+    DONT_ASK,
+    Options,
+    agent_overrides,
+    check_options,
+    read_mcp_server,
+    without_absent,
+)
 from .permission import PermissionDecision, request_permission, session_changes
 from .structured import INSTRUCTION, StructuredOutput
 from .subagents import subagents
@@ -73,6 +80,7 @@ class SDKSession:
         self._model = model
         self._create_in = create_in
         self._expected_cwd = expected_cwd
+        options = without_absent(options)
         check_options(model, options)
         self._tools: dict[str, FunctionTool | StructuredOutput] = {
             **function_tools(options.get("tools") or ())

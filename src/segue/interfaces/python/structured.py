@@ -22,7 +22,8 @@ class StructuredOutput:
     def __init__(self, output_format: Mapping[str, Any]) -> None:
         """Create the tool. Raises InvalidInput for another format than a JSON schema of objects."""
         schema = output_format.get("schema")
-        if output_format.get("type") != "json_schema" or not isinstance(schema, Mapping):
+        is_known = output_format.get("type") == "json_schema" and len(output_format) == 2
+        if not is_known or not isinstance(schema, Mapping):
             raise InvalidInput('output_format must be {"type": "json_schema", "schema": {…}}')
         if schema.get("type") != "object":
             raise InvalidInput('output_format: the schema must have the "type" "object"')
