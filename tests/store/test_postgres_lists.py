@@ -185,7 +185,7 @@ async def test_other_reads_use_indexes_too(url: str, analyzed: bool) -> None:
             (store.page(WORKSPACE, Query(text="word7 ")), {*rows}),
             (
                 store.ranked(WORKSPACE, Query(text="hello")),
-                {"search_words", "events_pkey", *rows[:1]},
+                {"search_words", "search_pkey", "events_pkey", *rows[:1]},
             ),
             (store.leases(), {"leases_holder", "sessions_pkey"}),
         ):
@@ -289,6 +289,81 @@ async def test_every_way_of_a_search_has_the_same_results(
                     query = Query(text=queries, limit=4, agent_id=agent, descending=down)
                     assert await pages(store, query) == await pages(memory, query)
         assert any(part in statement for statement in statements)
+
+
+async def rows_of_search_read(connection: Any, sql: str, args: tuple[Any, ...]) -> int:
+    """Run a statement again, and return how many rows of the search index it reads."""
+    explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *args)
+    scans = [
+        node
+        for node in nodes(json.loads(explained)[0]["Plan"])
+        if node.get("Relation Name") == "search"
+    ]
+    assert scans
+    return sum(
+        node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+        for node in scans
+    )
+
+
+async def test_ranked_search_for_a_common_word_reads_the_newest_sessions(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "MAX_RANKED_HITS", 200)
+    calls: list[tuple[str, tuple[Any, ...]]] = []
+    async with open_store(url) as store, connect(url) as connection:
+        await fill(connection, analyzed=False)
+        await connection.execute("""
+            UPDATE search SET words = words || '''usual'':3'::tsvector WHERE session % 10 < 8;
+            UPDATE search SET words = words || '''rare'':4'::tsvector WHERE session % 1000 = 1;
+            ANALYZE;
+        """)
+        fetch = store._database.fetch
+
+        async def spy(sql: str, *args: Any) -> list[Any]:
+            calls.append((sql, args))
+            return await fetch(sql, *args)
+
+        monkeypatch.setattr(store._database, "fetch", spy)
+        for text, most_rows in (("common ", 300), ("common usual ", 600), ("common rare ", 30)):
+            calls.clear()
+            hits = await store.ranked(WORKSPACE, Query(text=text, limit=LIMIT))
+            assert len(hits) == (4 if "rare" in text else LIMIT)
+            rows = [
+                await rows_of_search_read(connection, sql, args)
+                for sql, args in calls
+                if "ts_rank" in sql
+            ]
+            assert sum(rows) <= most_rows
+        # The newest sessions are in another workspace, so all are ranked.
+        await connection.execute("UPDATE sessions SET workspace = 'other' WHERE pk > 1000")
+        assert len(await store.ranked(WORKSPACE, Query(text="common ", limit=LIMIT))) == LIMIT
+
+
+@pytest.mark.parametrize("most", [1, 10_000])
+async def test_ranked_search_matches_the_sessions_that_a_list_matches(
+    url: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "MAX_RANKED_HITS", most)
+    async with open_store(url) as store, connect(url) as connection:
+        for number in range(40):
+            bodies = [user_message("common"), user_message(f"third{number % 3} tenth{number % 10}")]
+            await create_session(store, *bodies)
+        await connection.execute("ANALYZE")
+        for text in (
+            "common",
+            "common common ",
+            "common third1 ",
+            '"third1 tenth4" common',
+            "tent",
+        ):
+            query = Query(text=text, limit=100)
+            listed = {session.id for session in await store.page(WORKSPACE, query)}
+            hits = await store.ranked(WORKSPACE, query)
+            assert listed
+            assert len(hits) == len(listed)
+            assert {hit.session.id for hit in hits} == listed
+            assert all(hit.event is not None for hit in hits)
 
 
 def spy_on(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:

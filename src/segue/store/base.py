@@ -244,7 +244,10 @@ class Store(Protocol):
         """
 
     async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
-        """Return the sessions that match `query.text` best, best first."""
+        """Return the sessions that match `query.text` best, best first.
+
+        A store may rank only the newest sessions of very common words, if they fill the page.
+        """
 
     async def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
         """Return which of these words occur in the sessions of a workspace."""

@@ -31,6 +31,7 @@ LOOKUP_COST = 10.0  # looks the session up by its key
 # A scan is given up after so many times the sessions that were expected to fill the page.
 MARGIN, MIN_SCANNED_SESSIONS = 4, 500
 MIN_SHARE = 1e-12  # of the sessions; the product for many rare words would round to 0
+MAX_RANKED_HITS = 10_000  # in the newest sessions, if a term is too common to rank them all
 MAX_HITS_RATIO = 4  # terms with so many times the hits of the rarest one are looked up as well
 
 _build = query_sql.Builder(numbered=True, indexed_by=False)
@@ -264,37 +265,18 @@ class SessionLists:
         checks = query_sql.row_checks(query)
         if not terms or not checks:
             return []
-        candidates = Condition("s.pk = h.session", [])
-        spec = PageSpec(workspace, query, select="s.pk", candidates=candidates)
-        statement = _build.page(checks, spec)
-        some, every, last = (f"${len(statement.args) + number}" for number in (1, 2, 3))
-        # The hits are all events with one of the terms, so they show which sessions have all terms.
-        sql = f"""
-            WITH hits AS MATERIALIZED (
-              SELECT session, max(best) AS best FROM (
-                SELECT session, number, max(ARRAY[score, seq]) AS best FROM (
-                  SELECT session, seq, words, ts_rank(words, {some}::text::tsquery, 1) AS score
-                  FROM search WHERE words @@ {some}::text::tsquery
-                ) w, unnest({every}::text[]::tsquery[]) WITH ORDINALITY AS t (q, number)
-                WHERE (w.words @@ t.q) IS TRUE GROUP BY session, number
-              ) n GROUP BY session HAVING count(*) = cardinality({every})
-            ),
-            best AS MATERIALIZED (
-              SELECT h.* FROM (
-                SELECT session, best[1] AS score, best[2]::int AS seq FROM hits
-                ORDER BY score DESC, session DESC
-              ) h, LATERAL ({statement.sql}) AS c
-              ORDER BY score DESC, session DESC LIMIT {last}
-            )
-            SELECT s.row, b.score, e.seq, e.id, e.at, e.version, e.body
-            FROM best b JOIN sessions s ON s.pk = b.session
-            LEFT JOIN events e ON e.session = b.session AND e.seq = b.seq
-            ORDER BY b.score DESC, b.session DESC
-        """
-        queries = [tsquery.query(term) for term in terms]
-        rows = await self._database.fetch(
-            sql, *statement.args, tsquery.any_of(terms), queries, query.limit
+        spec = PageSpec(
+            workspace, query, select="s.pk", candidates=Condition("s.pk = h.session", [])
         )
+        statement = _build.page(checks, spec)
+        sessions, hits = await self._estimates(terms)
+        terms = sorted(hits, key=hits.__getitem__)
+        newest = sessions * MAX_RANKED_HITS / max(1, hits[terms[0]])
+        rows: list[Row] = []
+        if newest < hits[terms[0]]:  # so many sessions are read in less time than all hits
+            rows = await self._ranked(statement, terms, query.limit, int(newest))
+        if len(rows) < query.limit:
+            rows = await self._ranked(statement, terms, query.limit)
         return [
             # The text of the session's row has the seq 0, which no event has.
             SearchHit(
@@ -302,6 +284,57 @@ class SessionLists:
             )
             for row, score, *event_row in rows
         ]
+
+    async def _ranked(
+        self,
+        statement: query_sql.Statement,
+        terms: Sequence[Term],
+        limit: int,
+        newest: int | None = None,
+    ) -> list[Row]:
+        """Return the sessions that match best, of all or of the newest of all workspaces.
+
+        `terms` begins with the rarest one, and `statement` selects a session `h.session` if the
+        query's filters allow it.
+        """
+        args: list[Any] = [*statement.args, limit]
+        last = len(args)
+
+        def tsquery_of(text: str) -> str:
+            args.append(text)
+            return f"${len(args)}::text::tsquery"
+
+        some = tsquery_of(tsquery.any_of(terms))
+        every = [tsquery_of(tsquery.query(term)) for term in terms] if len(terms) > 1 else [some]
+        hits, having = f"words @@ {every[0]}", ""
+        if newest is not None:
+            args.append(newest)
+            first = f"(SELECT max(pk) FROM sessions) - ${len(args)}::bigint"
+            hits = f"({hits}) IS TRUE AND session > {first}"
+        if len(terms) > 1:
+            rarest = f"SELECT DISTINCT session FROM search WHERE {hits}"
+            hits = f"session = ANY(ARRAY({rarest})) AND (words @@ {some}) IS TRUE"
+            having = "HAVING " + " AND ".join(f"bool_or(words @@ {term})" for term in every)
+        sql = f"""
+            WITH hits AS MATERIALIZED (
+              SELECT session, max(ts_rank(words, {some}, 1)) AS score
+              FROM search WHERE {hits} GROUP BY session {having}
+            ),
+            best AS MATERIALIZED (
+              SELECT h.* FROM (SELECT * FROM hits ORDER BY score DESC, session DESC) h,
+                LATERAL ({statement.sql}) AS c
+              ORDER BY score DESC, session DESC LIMIT ${last}
+            )
+            SELECT s.row, b.score, e.seq, e.id, e.at, e.version, e.body
+            FROM best b JOIN sessions s ON s.pk = b.session
+            CROSS JOIN LATERAL (
+              SELECT seq FROM search w WHERE w.session = b.session AND (w.words @@ {some}) IS TRUE
+              ORDER BY ts_rank(w.words, {some}, 1) DESC, seq DESC LIMIT 1
+            ) w
+            LEFT JOIN events e ON e.session = b.session AND e.seq = w.seq
+            ORDER BY b.score DESC, b.session DESC
+        """
+        return await self._database.fetch(sql, *args)
 
     async def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
         sql = """
