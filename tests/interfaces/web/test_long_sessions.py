@@ -19,6 +19,7 @@ from tests.interfaces.web import examples
 from tests.interfaces.web.harness import SCROLL_SECONDS, BrowserHarness, accessibility_problems
 
 MESSAGES = 2000
+MAX_PIXELS_BELOW = 12_000
 
 
 async def count_items(page: Page) -> int:
@@ -33,6 +34,14 @@ async def top_question(page: Page) -> int:
             .find(item => item.getBoundingClientRect().top > 60)?.textContent ?? ''"""
     )
     return int(re.search(r"Question (\d+)", text)[1])
+
+
+async def pixels_below(page: Page) -> int:
+    """Return how much of the transcript the page has below its visible part."""
+    pixels: int = await page.evaluate(
+        "document.querySelector('#chunks').getBoundingClientRect().bottom - innerHeight"
+    )
+    return pixels
 
 
 async def test_a_long_session_opens_at_its_end_with_few_items_in_the_page(
@@ -83,6 +92,7 @@ async def test_scrolling_up_loads_every_message_without_jumps(harness: BrowserHa
             question = await top_question(page)
             assert question <= previous_question  # loading and removing chunks does not scroll
             previous_question = question
+            assert await pixels_below(page) < MAX_PIXELS_BELOW
             if 0 in seen:
                 break
             await page.evaluate("document.querySelector('#main').scrollBy(0, -900)")

@@ -8,6 +8,7 @@ import { all, explain, find, nodes, notify, text } from "./dom.js";
 import * as steps from "./steps.js";
 
 const PRELOAD_PIXELS = 1200; // above and below the view
+const KEPT_PIXELS = 4000; // above and below the view; chunks farther away are removed
 const MAX_CHUNKS = 32; // in the page
 const MAX_FOCUSED_CHUNKS = 200; // most of their items are hidden
 const CHUNKS_PER_REQUEST = 4;
@@ -162,6 +163,21 @@ export class Transcript {
     return this.session.dataset.view === "focused" ? MAX_FOCUSED_CHUNKS : MAX_CHUNKS;
   }
 
+  // Return the chunks at the top (`side` -1) or at the bottom (1) that are far from the view, or
+  // more than the page may have once `added` other chunks are in it.
+  farChunks(side, added) {
+    const view = this.scroller === document.scrollingElement ? { top: 0, bottom: innerHeight } : this.scroller.getBoundingClientRect();
+    const isFar = (chunk) => {
+      const { top, bottom } = chunk.getBoundingClientRect();
+      return side < 0 ? bottom < view.top - KEPT_PIXELS : top > view.bottom + KEPT_PIXELS;
+    };
+    const chunks = [...this.chunks.children];
+    if (side > 0) chunks.reverse();
+    const excess = chunks.length + added - this.maxChunks;
+    const firstKept = chunks.findIndex((chunk, index) => index >= excess && !isFar(chunk));
+    return firstKept < 0 ? chunks : chunks.slice(0, firstKept);
+  }
+
   // Show the prompt of the turn in view at the top, once it has been scrolled away.
   updateTurnLine() {
     if (!this.turnLine) return;
@@ -249,22 +265,13 @@ export class Transcript {
     const first = direction < 0 ? Math.max(0, this.first - CHUNKS_PER_REQUEST) : this.last + 1;
     const last = direction < 0 ? this.first - 1 : Math.min(this.end, this.last + CHUNKS_PER_REQUEST);
     const chunks = await this.fetchChunks(first, last);
+    const farChunks = this.farChunks(-direction, chunks.length);
     this.changeInPlace(() => {
-      if (direction < 0) {
-        this.chunks.prepend(...chunks);
-        this.first = first;
-        while (this.chunks.children.length > this.maxChunks) {
-          this.chunks.lastElementChild.remove();
-          this.last -= 1;
-        }
-      } else {
-        this.chunks.append(...chunks);
-        this.last = last;
-        while (this.chunks.children.length > this.maxChunks) {
-          this.chunks.firstElementChild.remove();
-          this.first += 1;
-        }
-      }
+      if (direction < 0) this.chunks.prepend(...chunks);
+      else this.chunks.append(...chunks);
+      for (const chunk of farChunks) chunk.remove();
+      this.first = direction < 0 ? first : this.first + farChunks.length;
+      this.last = direction < 0 ? this.last - farChunks.length : last;
     });
     this.session.dispatchEvent(new Event("segue:chunks"));
   }
@@ -382,10 +389,11 @@ export class Transcript {
         chunk = document.createElement("section");
         chunk.className = "chunk";
         chunk.dataset.chunk = number;
+        const farChunks = follows ? this.farChunks(-1, 1) : [];
         this.chunks.append(chunk);
         this.last = number;
-        if (follows && this.chunks.children.length > MAX_CHUNKS) {
-          this.chunks.firstElementChild.remove();
+        if (farChunks.length) {
+          for (const farChunk of farChunks) farChunk.remove();
           this.first = Number(this.chunks.firstElementChild.dataset.chunk);
           this.measure();
         }
