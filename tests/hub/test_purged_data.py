@@ -13,8 +13,8 @@ from segue.hub.access.idempotency import Answer
 from segue.hub.access.logins import CLEANUP_INTERVAL, LINK_LIFETIME, LOGIN_LIFETIME
 from segue.model import clock, ids
 from segue.model.content import as_content
-from segue.model.errors import NotFound
-from segue.model.event import AgentMessage, ToolCall
+from segue.model.errors import Busy, NotFound
+from segue.model.event import AgentMessage, StatusChanged, ToolCall
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.record import Record
@@ -177,6 +177,23 @@ async def test_answer_that_expires_during_a_redaction_does_not_end_it(
         monkeypatch.setattr(hub.records, "update", delete_and_update)
         assert await hub.exchange.redact_in_place(LOCAL, session.id) == (1, None)
         assert files_with(tmp_path, TOKEN) == []
+
+
+async def test_turn_that_waits_for_an_answer_is_not_redacted(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    async with await open_hub(tmp_path, database_url, sources="none") as hub:
+        session = await hub.editor.create(LOCAL, title=f"Use {TOKEN}")
+        turn = await hub.turns.submit(LOCAL, session.id, "/ask Really?")
+        async for event in hub.history.follow(LOCAL, session.id):
+            if isinstance(event.body, StatusChanged) and event.body.pending:
+                break
+        with pytest.raises(Busy, match="has a turn that waits; answer its requests or cancel it"):
+            await hub.exchange.redact_in_place(LOCAL, session.id)
+        (ask,) = (await hub.sessions.get(LOCAL, session.id)).open_asks
+        await hub.turns.answer(LOCAL, session.id, ask, "allow")
+        assert await hub.turns.wait(LOCAL, session.id, turn) == "end_turn"
+        assert (await hub.exchange.redact_in_place(LOCAL, session.id))[0] > 0
 
 
 async def test_redaction_announces_no_deleted_session(

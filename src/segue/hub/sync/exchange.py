@@ -22,7 +22,7 @@ from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.turns.end_turn import end_turn_events
 from segue.hub.workdir.mounts import WORK
 from segue.model import clock, ids, projection
-from segue.model.errors import Conflict, InvalidInput, ReadOnly
+from segue.model.errors import Busy, Conflict, InvalidInput, ReadOnly
 from segue.model.event import AnyBody, ConfigChanged, Created, Event, InfoChanged, Interrupted
 from segue.model.principal import Principal
 from segue.model.session import OWN, UNCONFIRMED_DIRECTORY, Session
@@ -133,7 +133,7 @@ class SessionExchange:
 
         Returns how many secrets there were, and where the store's files have them still, None if
         nowhere. Raises ReadOnly for sessions of other tools and their copies, and Busy while a turn
-        runs.
+        runs or waits, as its state would be lost.
         """
         from segue.secrets.events import SecretCounter, mask_stream
 
@@ -151,9 +151,16 @@ class SessionExchange:
                 buffer.add(event)
             if not counter.secrets:
                 return 0, None
+            prompts = await self._store.inbox(principal.workspace, id)
 
             def guard(current: Session) -> None:
                 require_idle(current)
+                if current.turn is not None or prompts:
+                    raise Busy(
+                        f"session {id} has a turn that waits; answer its requests or cancel it",
+                        session=id,
+                        status=current.status,
+                    )
                 if current.last_seq != session.last_seq:
                     raise Conflict(f"session {id} was changed; try again", session=id)
 
