@@ -89,6 +89,25 @@ requirements = [
             " --editable '/src/my segue[mcp]'",
         ),
         (
+            "share/uv/tools/segue",
+            {"uv-receipt.toml": '[tool]\nrequirements = ["segue[mcp]>=1", "asyncpg"]'},
+            "uv tool install --with asyncpg --with 'one>=1' --with two 'segue[mcp]>=1'",
+        ),
+        (
+            "share/uv/tools/segue",
+            {
+                "uv-receipt.toml": "[tool]\nrequirements = [{ name = 'segue', git ="
+                " 'https://host/segue?subdirectory=python&rev=v1' }]"
+            },
+            "uv tool install --with 'one>=1' --with two"
+            " 'segue @ git+https://host/segue@v1#subdirectory=python'",
+        ),
+        (
+            "share/uv/tools/segue",
+            {"uv-receipt.toml": "[tool"},
+            "uv tool install --with 'one>=1' --with two segue",
+        ),
+        (
             "cache/uv/archive-v0/abc",
             {"pyvenv.cfg": "uv = 0.9.1"},
             "uvx --from '/src/my segue' --with 'one>=1' --with two segue",

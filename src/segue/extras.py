@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
+from contextlib import suppress
 from functools import cache
+from typing import Any
 
 _DISTRIBUTION = "segue"
 
@@ -43,26 +46,45 @@ def _uv_tool_command(packages: list[str], receipt: str) -> str:
     """Return the command for a tool of uv. It repeats what the tool has, or uv would remove it."""
     import tomllib
 
-    with open(receipt, "rb") as file:
+    entries = []
+    with open(receipt, "rb") as file, suppress(tomllib.TOMLDecodeError):
         entries = tomllib.load(file).get("tool", {}).get("requirements", [])
     own, kept = _DISTRIBUTION, []
     for entry in entries:
-        extras = f"[{','.join(entry['extras'])}]" if entry.get("extras") else ""
-        name = f"{entry['name']}{extras}"
-        if path := entry.get("path") or entry.get("directory") or entry.get("editable"):
-            text = shlex.quote(f"{path}{extras}")
-            text = f"--editable {text}" if "editable" in entry else text
-        elif git := entry.get("git"):
-            text = shlex.quote(f"{name} @ git+{git}")
-        elif url := entry.get("url"):
-            text = shlex.quote(f"{name} @ {url}")
+        if isinstance(entry, str):  # an older uv wrote whole requirements
+            name, text = re.split(r"[^\w.-]", entry, maxsplit=1)[0], shlex.quote(entry)
         else:
-            text = shlex.quote(f"{name}{entry.get('specifier', '')}")
-        if entry["name"] == _DISTRIBUTION:
+            name, text = entry["name"], _uv_requirement(entry)
+        if name == _DISTRIBUTION:
             own = text
         elif text not in packages:
             kept.append(text)
     return f"uv tool install {_with([*kept, *packages])} {own}"
+
+
+def _uv_requirement(entry: dict[str, Any]) -> str:
+    """Return an entry of a receipt as arguments of uv."""
+    extras = f"[{','.join(entry['extras'])}]" if entry.get("extras") else ""
+    name = f"{entry['name']}{extras}"
+    if path := entry.get("path") or entry.get("directory") or entry.get("editable"):
+        text = shlex.quote(f"{path}{extras}")
+        return f"--editable {text}" if "editable" in entry else text
+    if git := entry.get("git"):
+        return shlex.quote(f"{name} @ {_git_url(git)}")
+    if url := entry.get("url"):
+        return shlex.quote(f"{name} @ {url}")
+    return shlex.quote(f"{name}{entry.get('specifier', '')}")
+
+
+def _git_url(address: str) -> str:
+    """Return a repository as pip names it; uv adds the revision and the directory as a query."""
+    from urllib.parse import parse_qs, urlsplit
+
+    parts = urlsplit(address)
+    query = parse_qs(parts.query)
+    revision = "".join(f"@{query[name][0]}" for name in ("rev", "tag", "branch") if name in query)
+    directory = f"#subdirectory={query['subdirectory'][0]}" if "subdirectory" in query else ""
+    return f"git+{parts._replace(query='', fragment='').geturl()}{revision}{directory}"
 
 
 def _pip_install(prefix: str) -> str:
