@@ -151,7 +151,7 @@ async def test_share_a_conversation(harness: BrowserHarness, scheme: str) -> Non
     page = await open_window(harness, f"/s/{session.id}", scheme)
     await page.locator("#actions > summary").click()
     await page.get_by_role("link", name="Share…").click()
-    await expect(page.locator(".notice")).to_contain_text("only from this computer")
+    await expect(page.locator(".notice")).to_contain_text("Only this computer can reach")
     await page.get_by_label("Valid for").select_option("1 day")
     await page.get_by_label("Hide it").check()
     await check_page(page)
