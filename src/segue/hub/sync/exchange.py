@@ -151,11 +151,12 @@ class SessionExchange:
                 buffer.add(event)
             if not counter.secrets:
                 return 0, None
-            prompts = await self._store.inbox(principal.workspace, id)
+            items = await self._store.inbox(principal.workspace, id)
+            waits = any(item.kind in ("prompt", "turn") for item in items)
 
             def guard(current: Session) -> None:
                 require_idle(current)
-                if current.turn is not None or prompts:
+                if current.turn is not None or waits:
                     raise Busy(
                         f"session {id} has a turn that waits; answer its requests or cancel it",
                         session=id,
