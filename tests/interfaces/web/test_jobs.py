@@ -60,6 +60,8 @@ async def test_find_a_fix_and_continue_it(harness: BrowserHarness, scheme: str) 
     await page.locator("#palette-open").click()
     await page.keyboard.type("flakey schedular")  # two typing errors
     await expect(page.locator("#palette .found ol .hit").first).to_contain_text("flaky scheduler")
+    notice = await page.locator("#palette .notice").bounding_box()
+    assert notice is not None and notice["height"] < 100  # its two lines, not the free space
     await check_page(page)
     await page.locator("#palette .found ol .hit").first.click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("The fix")
