@@ -63,6 +63,7 @@ EMPTY = (
     "--bogus",
 )
 FULL = (
+    "search nothing",
     "show @9",
     "show Twice",
     "show {gone_prefix}",

@@ -56,6 +56,19 @@ def test_show_renders_markdown_below_a_header(
     assert "Some bold text that is long enough to be wrapped\nat a word." in shown
 
 
+def test_thoughts_are_rendered_as_markdown_too(
+    run: Run, environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
+) -> None:
+    words = ("prompt", "new", "/think **Looking** around\n/say done")
+    here = str(tmp_path / "here")
+    for command in (words, ("show", "@", "--no-pager")):
+        with open_screen(*command, env=environment, cwd=here, columns=50, lines=30) as screen:
+            shown = screen.until("\ndone")
+            assert screen.ended() == 0
+        assert "\nLooking around" in shown
+    assert "**Looking** around" in run("show", "@").stdout  # not a terminal
+
+
 def test_prompt_streams_markdown_in_a_terminal(
     environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
 ) -> None:

@@ -306,6 +306,9 @@ async def _empty_message(query: Query, hub: Hub, principal: Principal) -> str:
             return f"{message} There are no sessions of {query.source} here; see `segue sources`."
     if query.cwd is not None and not os.path.isdir(query.cwd):
         return f"{message} There is no directory {query.cwd}."
+    any_session = Query(archived="include", limit=1)
+    if not (await hub.sessions.list(principal, any_session)).sessions:
+        return f"No sessions. {await _searched_sources(hub, principal)}"
     archived = " --archived includes archived sessions." if query.archived == "exclude" else ""
     return f"{message}{archived}"
 

@@ -171,11 +171,10 @@ class LiveDisplay:
             self._print(self._rendered(rest))
 
     def _rendered(self, text: str) -> Any:
-        if self._is_thought:
-            from rich.text import Text
+        from rich.styled import Styled
 
-            return Text(text.strip("\n"), style="dim")
-        return markdown(text.strip("\n"), terminal_columns())
+        message = markdown(text.strip("\n"), terminal_columns())
+        return Styled(message, "dim") if self._is_thought else message
 
     def _print(self, renderable: Any) -> None:
         self._console.print(renderable)

@@ -12,7 +12,7 @@ _MAX_NESTING = 60  # of blocks; text below is not shown
 _CODE_THEME = "ansi_dark"
 
 
-def render_markdown(text: str, columns: int) -> str:
+def render_markdown(text: str, columns: int, *, dim: bool = False) -> str:
     """Return Markdown as text with styles, at most `columns` wide and without a last newline."""
     from rich.console import Console
 
@@ -23,7 +23,7 @@ def render_markdown(text: str, columns: int) -> str:
         highlight=False,
     )
     with console.capture() as captured:
-        console.print(markdown(text, columns), end="")
+        console.print(markdown(text, columns), style="dim" if dim else None, end="")
     lines = (line.rstrip() for line in captured.get().split("\n"))
     rendered = "\n".join(lines).strip("\n")
     # Definitions of links, for example, are no text. They are shown if there is nothing else.

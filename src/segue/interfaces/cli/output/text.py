@@ -159,16 +159,9 @@ def event_text(
             return text if text is None or columns is None else _wrap(text, columns)
         case AgentMessage() as body:
             suffix = click.style("  (cut off)", fg="yellow") if body.partial else ""
-            text = printable(body.content)
-            if columns is not None:
-                from .markdown import render_markdown
-
-                text = render_markdown(text, columns)
-            return text + suffix
+            return _agent_text(body.content, columns) + suffix
         case AgentThought() as body:
-            text = printable(body.content)
-            text = text if columns is None else _wrap(text, columns)
-            return click.style(text, dim=True)
+            return _agent_text(body.content, columns, dim=True)
         case ToolCall() as body:
             return click.style(f"* {_call_text(body)}", fg="blue")
         case ToolResult() as body:
@@ -237,6 +230,14 @@ def header_text(session: Session) -> str:
 def request_text(request: PermissionAsked, call: ToolCall | None) -> str:
     """Return a permission request as text; `call` is the tool call that it is about."""
     return click.style(f"? {one_line(request_title(request, call))}", fg="yellow")
+
+
+def _agent_text(content: Content, columns: int | None, *, dim: bool = False) -> str:
+    if columns is None:
+        return click.style(printable(content), dim=dim or None)
+    from .markdown import render_markdown
+
+    return render_markdown(printable(content), columns, dim=dim)
 
 
 def _user_text(message: UserMessage) -> str | None:
