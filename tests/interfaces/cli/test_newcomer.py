@@ -18,7 +18,7 @@ from segue.interfaces.cli.output.tables import shorten_ids
 from segue.model.content import Text
 from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
-from tests.claude.entries import Home, S
+from tests.claude.entries import Home, S, user
 from tests.interfaces.cli.child import COMMAND, Run
 from tests.interfaces.cli.screen import OpenScreen
 
@@ -485,3 +485,17 @@ def test_resume_without_its_tool_names_one_step_that_helps(
     codex.chmod(0o755)
     message = run("resume", S, **path).stderr
     assert f"`segue resume {S[:13]} --in codex` continues it in Codex" in message
+
+
+def test_resume_starts_the_program_of_the_users_directory(
+    run: Run, home: Home, tmp_path: Path
+) -> None:
+    project, here = tmp_path / "project", tmp_path / "here"
+    id = home.write([user("u1", None, "Hello", cwd=str(project))]).stem
+    for directory, word in ((project, "of the project"), (here, "of the user")):
+        program = directory / "bin" / "claude"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\necho {word}; pwd\n")
+        program.chmod(0o755)
+    done = run("resume", id, PATH="bin:/usr/bin:/bin")
+    assert done.stdout.splitlines()[-2:] == ["of the user", str(project)], done.stderr

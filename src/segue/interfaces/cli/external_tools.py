@@ -59,9 +59,13 @@ def start(command: list[str], session: Session) -> NoReturn:
 
     The caller has called `find_program`, or has another reason to know that both exist.
     """
+    import shutil
+
+    # Found before the directory changes: PATH may have directories that are relative to this one.
+    program = os.path.abspath(shutil.which(command[0]) or command[0])
     sys.stdout.flush()
     os.chdir(session.cwd)
-    os.execvp(command[0], command)
+    os.execv(program, command)
 
 
 def _relocate_hint(session: Session) -> str | None:
