@@ -143,7 +143,7 @@ NOTES = {
     "created_at": "when it was created",
     "custom": "the client runs the tool",
     "data": "base64",
-    "days": "the number of messages by day (days since 1970, in UTC), without those of a fork's parent",
+    "days": "messages by day (days since 1970, in UTC), without those that a fork inherited",
     "deleted_at": "when it was moved to the trash",
     "deployment_id": "the stored setup that created the session",
     "dialect": "the protocol or tool that it is from",
