@@ -249,9 +249,10 @@ async def test_agent_that_ignores_its_cancellation_cannot_write_afterwards(
     make_hub: MakeHub,
 ) -> None:
     late: list[type[BaseException]] = []
-    released = asyncio.Event()
+    begun, released = asyncio.Event(), asyncio.Event()
 
     async def play(turn: Turn) -> None:
+        begun.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -264,7 +265,7 @@ async def test_agent_that_ignores_its_cancellation_cannot_write_afterwards(
     async with make_hub(agent_registry=registry_with(play)) as hub:
         id = (await hub.editor.create(LOCAL)).id
         turn = await hub.turns.submit(LOCAL, id, "x")
-        await wait_for(hub, id, lambda body: isinstance(body, UserMessage))
+        await begun.wait()
         await hub.turns.cancel(LOCAL, id)
         assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
         released.set()
@@ -505,9 +506,10 @@ async def test_closing_the_hub_waits_for_a_cancelled_agent_that_ends_slowly(
     make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "GRACE_SECONDS", 0.01)
-    ended = []
+    begun, ended = asyncio.Event(), []
 
     async def play(turn: Turn) -> None:
+        begun.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -517,7 +519,7 @@ async def test_closing_the_hub_waits_for_a_cancelled_agent_that_ends_slowly(
     async with make_hub(agent_registry=registry_with(play)) as hub:
         id = (await hub.editor.create(LOCAL)).id
         turn = await hub.turns.submit(LOCAL, id, "x")
-        await wait_for(hub, id, lambda body: isinstance(body, UserMessage))
+        await begun.wait()
         await hub.turns.cancel(LOCAL, id)
         assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
         assert ended == []

@@ -18,7 +18,7 @@ from segue.model.session import Session
 from segue.store.base import InboxItem, InboxKind, Store
 
 from .engine import TurnEngine
-from .inbox import Result, SystemText
+from .inbox import Result, SystemText, cancel_of, sent_before
 
 RECENT_EVENTS = 200  # among which an earlier identical answer or result is searched
 
@@ -99,18 +99,23 @@ class RequestAnswers:
 
         Returns the id of the new item, and the first item of the request. Other clients may have
         put theirs at the same time: the first one counts, and the others have no effect. It is None
-        if it has left the inbox already.
+        if it has left the inbox already, or if the turn was cancelled before it.
         """
         items = await self._store.inbox(*name)
         if first := next(filter(is_same, items), None):
             await self._engine.kick(name)  # its process may have been unable to act on it
             return first.id, first
         id = await self.put(name, items, kind, body)
-        first = next(filter(is_same, await self._store.inbox(*name)), None)
+        items = await self._store.inbox(*name)
+        first = next(filter(is_same, items), None)
         if first is not None and first.id == id:
-            # Another one may have come and been stored between the two reads of the inbox.
+            # Another one may have come and been stored between the two reads of the inbox. The turn
+            # may have been cancelled; the cancel stays in the inbox until the turn has ended.
             session = await self._store.get(*name)
-            first = first if session is not None and is_open(session) else None
+            if session is None or not is_open(session):
+                return id, None
+            if first not in sent_before(items, cancel_of(items, session.turn)):
+                return id, None
         return id, first
 
     async def put(

@@ -17,11 +17,11 @@ from segue.model.session import Session
 from segue.store.base import InboxItem, Lease
 
 from .deps import TurnDeps
+from .inbox import cancel_of, sent_before
 from .opened import OpenSession
 from .recovery import (
     CANCELLED,
     PROCESS_ENDED,
-    cancel_of,
     closing_events,
     resumption,
     unstored_events,
@@ -143,17 +143,17 @@ class SessionDriver:
         turns = [item for item in items if item.kind == "turn"]
         cancel = cancel_of(items, session.turn)
         if cancel is not None:
-            await self._close_turn(turns, CANCELLED, cancel)
+            await self._close_turn(CANCELLED, cancel)
             return
         body = turns[0].body if turns else {}
         if not body.get("resumable"):
             why = f"{PROCESS_ENDED}, and its agent cannot resume it"
-            await self._close_turn(turns, why if session.pending else PROCESS_ENDED)
+            await self._close_turn(why if session.pending else PROCESS_ENDED)
             return
         if session.status != "idle":  # the process died while it ran this turn
             prepared = await self._prepare_resumption(session)
             if prepared is None:
-                await self._close_turn(turns, PROCESS_ENDED)
+                await self._close_turn(PROCESS_ENDED)
                 return
             session = prepared
         await self._resume_turn(session, turns, items)
@@ -172,13 +172,13 @@ class SessionDriver:
         except NoAgent as error:
             left_by_client = needs is not None and self._process.is_for_this_process(turns[0])
             if left_by_client or session.status != "idle":
-                await self._close_turn(turns, error.message)
+                await self._close_turn(error.message)
             else:
                 log.warning("session %s: %s", session.id, error)
                 await self._leave_to_others(answers, error)
             return
         if not isinstance(agent, SupportsResume):
-            await self._close_turn(turns, AGENT_CHANGED)
+            await self._close_turn(AGENT_CHANGED)
             return
         runner = self._create_runner(agent, opened)
         if not self._stopping:  # else another process resumes it
@@ -205,20 +205,22 @@ class SessionDriver:
         )
         return stored if events else None
 
-    async def _close_turn(
-        self, turns: Sequence[InboxItem], why: str, cancel: InboxItem | None = None
-    ) -> None:
+    async def _close_turn(self, why: str, cancel: InboxItem | None = None) -> None:
         """Close an open turn that has no task, because of a cancel or with an error."""
         session = await self._store.get(*self._name)
+        items = await self._store.inbox(*self._name)
+        sent = sent_before(items, cancel)
         unstored = [] if session is None else await unstored_events(self._store, session)
 
         def decide(current: Session) -> list[AnyBody | Draft]:
             if current.turn is None:
                 return []
-            return [*unstored, *closing_events(current, why, cancel)]
+            return [*unstored, *closing_events(current, why, cancel, sent)]
 
-        consumed = [item.number for item in [*turns, *([cancel] if cancel is not None else [])]]
-        await self._store.change(*self._name, decide, lease=self._lease, consume=consumed)
+        turns = [item for item in items if item.kind == "turn"]
+        consumed = [*turns, *sent, *([] if cancel is None else [cancel])]
+        numbers = [item.number for item in consumed]
+        await self._store.change(*self._name, decide, lease=self._lease, consume=numbers)
 
     async def _drop_stale(self, items: Sequence[InboxItem], prompt: InboxItem | None) -> None:
         """Drop the cancels and answers before the next prompt, which have no turn."""

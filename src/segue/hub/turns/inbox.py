@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from segue.model import ids
+from segue.model import codec, ids
 from segue.model.content import Content, as_content
-from segue.model.event import Draft, OutcomeDefined, SystemMessage, ToolResult, UserMessage
+from segue.model.event import (
+    Draft,
+    OutcomeDefined,
+    PermissionAnswered,
+    SystemMessage,
+    ToolResult,
+    UserMessage,
+)
+from segue.model.session import Session
 from segue.store.base import InboxItem, Store
 
 
@@ -82,6 +91,49 @@ def _system_drafts(system: SystemText | None, thread: str | None = None) -> list
     if system is None:
         return []
     return [Draft(id=system.id, body=SystemMessage(content=system.content, thread=thread))]
+
+
+def cancel_of(items: Sequence[InboxItem], turn: str | None) -> InboxItem | None:
+    """Return the first item that cancels a turn, and not only one of its threads; None if none."""
+    cancels = (item for item in items if item.kind == "cancel" and not item.body.get("thread"))
+    return next((item for item in cancels if item.body.get("turn") in (None, turn)), None)
+
+
+def sent_before(items: Sequence[InboxItem], cancel: InboxItem | None) -> list[InboxItem]:
+    """Return the answers and results that clients sent to a turn before a cancel, or all of them.
+
+    Those that need the local user and come from another client are left out.
+    """
+    local = all(item.body.get("local") for item in items if item.kind == "turn")
+    return [
+        item
+        for item in items
+        if item.kind in ("answer", "result")
+        and (cancel is None or item.number < cancel.number)
+        and (item.body.get("local") or not local)
+    ]
+
+
+def sent_events(session: Session, item: InboxItem) -> list[Draft]:
+    """Return the events of an answer or result; none if what it is for is not open."""
+    if item.kind == "answer":
+        ask_id = item.body["ask_id"]
+        if ask_id not in session.open_asks:
+            return []
+        body = PermissionAnswered(
+            ask_id=ask_id,
+            option=item.body.get("option"),
+            note=item.body.get("note"),
+            input=item.body.get("input"),
+            extra=item.body.get("extra") or {},
+            thread=session.thread_of.get(ask_id),
+        )
+        return [Draft(id=item.id, body=body)]
+    submitted: Result = codec.convert(item.body, Result)
+    call_id = submitted.result.call_id
+    if call_id not in session.open_calls:
+        return []
+    return submitted.drafts(item.id, thread=session.thread_of.get(call_id))
 
 
 def begun_turn(item: InboxItem, *, resumable: bool) -> InboxItem:

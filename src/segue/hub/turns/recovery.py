@@ -27,10 +27,11 @@ from segue.model.event import (
 from segue.model.lifecycle import StopReason
 from segue.model.requests.spans import RESPONSE_TYPES, failed_request, find_open_request
 from segue.model.session import Session
-from segue.store.base import InboxItem, Store
+from segue.store.base import InboxItem, Store, append_drafts
 
 from .attribution import attribute
 from .end_turn import end_turn_events, partial_messages, thread_changed
+from .inbox import cancel_of, sent_before, sent_events
 from .turn_events import status_with_pending
 
 PROCESS_ENDED = "the process that ran this turn ended before it did"
@@ -58,7 +59,8 @@ async def end_of_dead_turn(store: Store, session: Session) -> list[AnyBody | Dra
         decide = await resumption(store, session)
         if events := decide(session):
             return events
-    return closing_events(session, PROCESS_ENDED if cancel is None else CANCELLED, cancel)
+    why = PROCESS_ENDED if cancel is None else CANCELLED
+    return closing_events(session, why, cancel, sent_before(items, cancel))
 
 
 async def unstored_events(store: Store, session: Session) -> list[AnyBody | Draft]:
@@ -72,13 +74,27 @@ async def unstored_events(store: Store, session: Session) -> list[AnyBody | Draf
 
 
 def closing_events(
-    session: Session, why: str, cancel: InboxItem | None = None
+    session: Session, why: str, cancel: InboxItem | None = None, sent: Sequence[InboxItem] = ()
 ) -> list[AnyBody | Draft]:
-    """Return the events that close a turn that has no task, because of a cancel or an error."""
+    """Return the events that close a turn that has no task, because of a cancel or an error.
+
+    First come the answers and results that clients had `sent`.
+    """
+    answers, session = accepted(session, sent)
     interrupted = Interrupted() if cancel is not None else Interrupted(reason=why)
     end = Draft(id=None if cancel is None else cancel.id, body=interrupted)
     reason: StopReason = "error" if cancel is None else "cancelled"
-    return [end, *end_turn_events(session, why, reason)]
+    return [*answers, end, *end_turn_events(session, why, reason)]
+
+
+def accepted(session: Session, sent: Sequence[InboxItem]) -> tuple[list[Draft], Session]:
+    """Return the events of answers and results, and the row after them."""
+    drafts: list[Draft] = []
+    for item in sent:
+        added = list(attribute(sent_events(session, item), session.turn, None))
+        session, _ = append_drafts(session, added, session.updated_at)
+        drafts += added
+    return drafts, session
 
 
 async def resumption(store: Store, session: Session) -> Callable[[Session], list[AnyBody | Draft]]:
@@ -132,12 +148,6 @@ async def resumption(store: Store, session: Session) -> Callable[[Session], list
         return [*ended, status]
 
     return decide
-
-
-def cancel_of(items: Sequence[InboxItem], turn: str | None) -> InboxItem | None:
-    """Return the item that cancels a turn, and not only one of its threads, if there is one."""
-    cancels = (item for item in items if item.kind == "cancel" and not item.body.get("thread"))
-    return next((item for item in cancels if item.body.get("turn") in (None, turn)), None)
 
 
 async def _calls_and_answers(store: Store, session: Session) -> list[AnyBody]:

@@ -104,7 +104,7 @@ class TurnRunner:
         self.reader = TurnReader(deps.store, self._name)
         self.agent_task: asyncio.Task[StopReason] | None = None
         self._cancelled = False
-        self._cancel_id: str | None = None
+        self._cancel: InboxItem | None = None  # that of a client, in the inbox
         self._interruption: str | None = None
         self._abandoned = False
         self._ended = False
@@ -157,7 +157,7 @@ class TurnRunner:
         turn = self._turn(await self.reader.open_outcome(self.session))
         if await self._runs_again():
             await self._run_until_it_waits(turn, resumed=True)
-        elif self._cancel_id is not None:
+        elif self._cancel is not None:
             await self._finish(turn, "cancelled")
 
     async def _runs_again(self) -> bool:
@@ -193,7 +193,7 @@ class TurnRunner:
                     break
                 await self._store_as_waiting(turn)
                 if not await self._runs_again():
-                    if self._cancel_id is None and self.session.pending:
+                    if self._cancel is None and self.session.pending:
                         return  # it stays stored, also if this process stops now
                     reason = "cancelled"
                     break
@@ -320,7 +320,7 @@ class TurnRunner:
 
     async def _read_inbox(self) -> None:
         if (cancel := await self._inbox.handle_items()) is not None:
-            self._cancelled, self._cancel_id = True, cancel.id
+            self._cancelled, self._cancel = True, cancel
 
     async def _end(
         self, turn: Turn, reason: StopReason | Exception, failures: Sequence[Failed]
@@ -338,15 +338,16 @@ class TurnRunner:
             tail.append(Interrupted(reason=why))
         elif stop == "cancelled":
             why = "the turn was cancelled"
-            tail.append(Draft(id=self._cancel_id, body=Interrupted()))
+            id = None if self._cancel is None else self._cancel.id
+            tail.append(Draft(id=id, body=Interrupted()))
         elif stop == "budget_reached":
             why = budget_message(self.session)
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [*tail, *end_turn_events(session, why, stop)]
 
-        turns = [item.number for item in self._items]
-        session, _ = await self.change(decide, consume=turns)
+        consumed = [*self._items, *([] if self._cancel is None else [self._cancel])]
+        session, _ = await self.change(decide, consume=[item.number for item in consumed])
         self._live.finish_messages(self._name)
         if stop == "budget_reached" and not session.at_budget:
             # The budget was raised a moment ago.

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from segue.agents.base import Answer
 from segue.hub.history.follow import Name
-from segue.hub.turns.inbox import Result
-from segue.hub.turns.recovery import cancel_of
+from segue.hub.turns.inbox import Result, cancel_of, sent_before, sent_events
+from segue.hub.turns.recovery import accepted
 from segue.hub.turns.turn_events import status_with_pending
 from segue.hub.turns.turn_reader import TurnReader
 from segue.model import codec
@@ -20,7 +20,6 @@ from segue.model.event import (
     Drafts,
     Event,
     Option,
-    PermissionAnswered,
     StatusChanged,
     ToolCall,
 )
@@ -99,13 +98,15 @@ class TurnInbox:
     async def handle_items(self) -> InboxItem | None:
         """Act on answers, tool results and cancels; return the cancel of the turn, if there is one.
 
-        Prompts wait for their own turns.
+        What was sent before that cancel is stored, but the agent does not act on it any more. The
+        cancel stays until the turn has ended. Prompts wait for their own turns.
         """
         items = await self._store.inbox(*self._name)
-        cancel = cancel_of(items[::-1], self._turn.turn_id)
+        cancel = cancel_of(items, self._turn.turn_id)
         if cancel is not None:
-            cancels = [item.number for item in items if item.kind == "cancel"]
-            await self._store.drop_inbox(*self._name, cancels)
+            if sent := sent_before(items, cancel):
+                numbers = [item.number for item in sent]
+                await self._turn.change(lambda session: accepted(session, sent)[0], numbers)
             return cancel
         for item in items:
             if item.kind == "answer":
@@ -134,24 +135,16 @@ class TurnInbox:
         if not is_open or refused or (chosen is not None and option is None):
             await self._store.drop_inbox(*self._name, [item.number])
             return
-        note, new_input = item.body.get("note"), item.body.get("input")
-        extra = item.body.get("extra") or {}
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            body = PermissionAnswered(
-                ask_id=ask_id,
-                option=chosen,
-                note=note,
-                input=new_input,
-                extra=extra,
-                thread=session.thread_of.get(ask_id),
-            )
-            return [Draft(id=item.id, body=body), *self._status_without(session, ask_id)]
+            return [*sent_events(session, item), *self._status_without(session, ask_id)]
 
         await self._turn.change(decide, [item.number])
         self._note_answer()
         if future is not None:
             del self._asks[ask_id]
+            note, new_input = item.body.get("note"), item.body.get("input")
+            extra = item.body.get("extra") or {}
             future.set_result(Answer(option=option, note=note, input=new_input, extra=extra))
 
     def _status_without(self, session: Session, request: str) -> list[StatusChanged]:
@@ -172,8 +165,7 @@ class TurnInbox:
             return  # the agent will wait for the result in a moment
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            drafts = submitted.drafts(item.id, thread=session.thread_of.get(call_id))
-            return [*drafts, *self._status_without(session, call_id)]
+            return [*sent_events(session, item), *self._status_without(session, call_id)]
 
         _, events = await self._turn.change(decide, [item.number])
         self._note_answer()
