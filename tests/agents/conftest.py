@@ -1,6 +1,7 @@
 """A hub with the model agent and a scripted model provider."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ import pytest
 from segue.agents.model.models import preload
 from segue.hub import Hub
 from segue.hub.turns.opened import OpenSession
+from segue.model.errors import NotFound
 from segue.model.event import Event, ModelCalled, PermissionAsked
 from segue.model.principal import LOCAL, Principal
 from segue.model.requests.spans import request_end
@@ -76,7 +78,8 @@ class ModelSetup:
                 assert isinstance(item, Event)
                 bodies.append(item.body)
                 if isinstance(item.body, PermissionAsked):
-                    await self.hub.turns.answer(LOCAL, id, item.body.ask_id, answer)
+                    with suppress(NotFound):  # the turn was cancelled
+                        await self.hub.turns.answer(LOCAL, id, item.body.ask_id, answer)
                 if getattr(item.body, "stop_reason", None) not in (None, "requires_action"):
                     break
         return bodies
