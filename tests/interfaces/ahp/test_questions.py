@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import sys
@@ -11,8 +12,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.agents.base import Turn
-from segue.interfaces.ahp.chat.questions import form
+from segue.agents.base.client import FORM
+from segue.interfaces.ahp.chat.questions import Question, form
 from segue.interfaces.ahp.protocol import chat_uri
+from segue.interfaces.ahp.subscriptions.forms import AgentForms, Forms
 from segue.model.content import Text, plain_text
 from segue.model.event import AgentMessage, ToolResult
 from segue.model.lifecycle import StopReason
@@ -186,6 +189,37 @@ async def test_form_of_an_external_agent_is_answered(tmp_path: Path) -> None:
         body = messages[-1].body
         assert isinstance(body, AgentMessage)
         assert json.loads(plain_text(body.content)) == [{"action": "cancel"}]
+
+
+class FormViewer:
+    """A client that notes the forms that it is shown."""
+
+    def __init__(self, *, local: bool) -> None:
+        self.local = local
+        self.shown: list[Question] = []
+
+    async def show(self, question: Question) -> None:
+        self.shown.append(question)
+
+    async def hide(self, question: Question, response: str, answers: dict[str, Any]) -> None:
+        self.shown.remove(question)
+
+
+async def test_form_of_an_external_agent_is_shown_to_the_local_user_alone() -> None:
+    forms = Forms()
+    agent = AgentForms(forms)
+    user, owner_of_key = FormViewer(local=True), FormViewer(local=False)
+    with forms.viewed_by(("other", "s"), owner_of_key), forms.viewed_by(("w", "s"), owner_of_key):
+        assert await agent.request("s", FORM, {"message": "?"}) == {"action": "cancel"}
+        with forms.viewed_by(("w", "s"), user):
+            asking = asyncio.ensure_future(agent.request("s", FORM, {"message": "?"}))
+            while not user.shown:
+                await asyncio.sleep(0)
+            (question,) = forms.of(("w", "s"), local=True)
+            assert forms.of(("w", "s"), local=False) == owner_of_key.shown == []
+            assert not forms.complete(("w", "s"), question.id, "accept", {}, local=False)
+            assert forms.complete(("w", "s"), question.id, "accept", {}, local=True)
+            assert (await asking)["action"] == "accept" and user.shown == []
 
 
 async def test_form_ends_with_its_turn(tmp_path: Path) -> None:

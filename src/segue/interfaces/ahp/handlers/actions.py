@@ -235,7 +235,8 @@ class ClientActions:
         is_accepted = response == ACCEPT
         if question.kind == "form":
             name = (self._principal.workspace, session_id)
-            if not self._client.forms.complete(name, question.id, response, values):
+            local = self._principal.local
+            if not self._client.forms.complete(name, question.id, response, values, local=local):
                 raise Refused("this question was answered already")
         elif question.kind == "permission":
             option = _chosen_option(state.request(question.id), {"approved": is_accepted})

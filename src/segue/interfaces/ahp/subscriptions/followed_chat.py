@@ -66,6 +66,11 @@ class FollowedChat:
         self.next_cursor: str | None = None  # of the turns before those that the client has
 
     @property
+    def local(self) -> bool:
+        """Whether the client is the local user's."""
+        return self._principal.local
+
+    @property
     def session_uri(self) -> str:
         """The address of the session that has the chat, which is another one for a fork."""
         with suppress(RpcError):
@@ -91,7 +96,7 @@ class FollowedChat:
             self.state.apply(event)
         if not is_running and not session.pending:
             self.state.finish()
-        for question in self._forms.of(self._name):
+        for question in self._forms.of(self._name, local=self.local):
             self.state.ask_question(question)
         await self._update_queue()
 
@@ -204,7 +209,7 @@ class FollowedChat:
             await self._act(self.uri, action)
 
     async def _show_forms(self) -> None:
-        for question in self._forms.of(self._name):
+        for question in self._forms.of(self._name, local=self.local):
             if self.state.question(question.id) is None:
                 for action in self.state.ask_question(question):
                     await self._act(self.uri, action)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import segue
 from segue.acp.rpc import METHOD_NOT_FOUND, RpcError
@@ -18,17 +18,27 @@ Name = tuple[str, str]  # a workspace and a session
 
 
 class Viewer(Protocol):
-    """A client's view of a session."""
+    """A client's view of a session; `local` if the client is the local user's."""
 
+    @property
+    def local(self) -> bool: ...
     async def show(self, question: Question) -> None: ...
     async def hide(self, question: Question, response: str, answers: dict[str, Any]) -> None: ...
+
+
+class _OpenForm(NamedTuple):
+    """A form that waits for an answer, of the local user alone if `local`."""
+
+    question: Question
+    answer: asyncio.Future[dict[str, Any]]
+    local: bool
 
 
 class Forms:
     """The forms that wait for an answer, by session."""
 
     def __init__(self) -> None:
-        self._open: dict[Name, dict[str, tuple[Question, asyncio.Future[dict[str, Any]]]]] = {}
+        self._open: dict[Name, dict[str, _OpenForm]] = {}
         self._viewers: dict[Name, list[Viewer]] = {}
         self._clients = 0
 
@@ -47,12 +57,16 @@ class Forms:
             self._clients -= 1
 
     def viewed_session(self, session_id: str) -> Name | None:
-        """Return the name of a session that a client has open; None if none has."""
-        return next((name for name in self._viewers if name[1] == session_id), None)
+        """Return the name of a session that the local user has open; None if they have not."""
+        for name, viewers in self._viewers.items():
+            if name[1] == session_id and any(viewer.local for viewer in viewers):
+                return name
+        return None
 
-    def of(self, name: Name) -> list[Question]:
-        """Return the forms of a session that wait for an answer."""
-        return [question for question, _ in self._open.get(name, {}).values()]
+    def of(self, name: Name, *, local: bool) -> list[Question]:
+        """Return the forms of a session that wait for an answer of this client."""
+        open_forms = self._open.get(name, {}).values()
+        return [waiting.question for waiting in open_forms if local or not waiting.local]
 
     @contextmanager
     def viewed_by(self, name: Name, viewer: Viewer) -> Iterator[None]:
@@ -66,14 +80,19 @@ class Forms:
             if not viewers:
                 self._viewers.pop(name, None)
 
-    async def ask(self, name: Name, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Show a form and return the user's answer. A cancellation withdraws the form."""
+    async def ask(
+        self, name: Name, params: Mapping[str, Any], *, local: bool = False
+    ) -> dict[str, Any]:
+        """Show a form and return the user's answer. A cancellation withdraws the form.
+
+        With `local`, only the local user sees it.
+        """
         question = form(ids.new_id(), params)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._open.setdefault(name, {})[question.id] = question, answer
+        self._open.setdefault(name, {})[question.id] = _OpenForm(question, answer, local)
         result: dict[str, Any] = {"action": CANCEL}
         try:
-            for viewer in tuple(self._viewers.get(name, ())):
+            for viewer in self._viewers_of(name, local=local):
                 await viewer.show(question)
             result = await answer
         finally:
@@ -81,17 +100,22 @@ class Forms:
             if not self._open[name]:
                 del self._open[name]
             answers = question.answers(result.get("content") or {})
-            for viewer in tuple(self._viewers.get(name, ())):
+            for viewer in self._viewers_of(name, local=local):
                 await viewer.hide(question, result["action"], answers)
         return result
 
-    def complete(self, name: Name, id: str, response: str, values: dict[str, Any]) -> bool:
-        """Give the user's answer to a form; return False if it waits no more."""
-        _, answer = self._open.get(name, {}).get(id, (None, None))
-        if answer is None or answer.done():
+    def _viewers_of(self, name: Name, *, local: bool) -> list[Viewer]:
+        return [viewer for viewer in self._viewers.get(name, ()) if viewer.local or not local]
+
+    def complete(
+        self, name: Name, id: str, response: str, values: dict[str, Any], *, local: bool
+    ) -> bool:
+        """Give a user's answer to a form; return False if it does not wait for that user's."""
+        waiting = self._open.get(name, {}).get(id)
+        if waiting is None or waiting.answer.done() or (waiting.local and not local):
             return False
         content = {"content": values} if response == ACCEPT else {}
-        answer.set_result({"action": response, **content})
+        waiting.answer.set_result({"action": response, **content})
         return True
 
 
@@ -125,8 +149,9 @@ class FormClient:
 class AgentForms:
     """The client of processes of external agents: it shows their forms in VS Code.
 
-    A process learns when it starts whether forms can be shown: if VS Code is connected then. A form
-    of a session that is not open in VS Code is cancelled.
+    Only the local user may use these agents, so only that user sees their forms. A process learns
+    when it starts whether forms can be shown: if VS Code is connected then. A form of a session
+    that this user does not have open in VS Code is cancelled.
     """
 
     version = 1
@@ -148,7 +173,9 @@ class AgentForms:
     async def request(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
         """Show a form and return the answer."""
         name = self._forms.viewed_session(session)
-        return {"action": CANCEL} if name is None else await self._forms.ask(name, params)
+        return (
+            {"action": CANCEL} if name is None else await self._forms.ask(name, params, local=True)
+        )
 
     async def extension(self, method: str, params: Any) -> Any:
         """Refuse a request that is not part of the protocol."""
