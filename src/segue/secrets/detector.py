@@ -65,11 +65,11 @@ def _with_line_breaks(text: str) -> str | None:
     return _ESCAPED_BREAK.sub(lambda match: " " * (len(match[0]) - 1) + "\n", text)
 
 
-# A short text with a secret has one of these, or what the pattern finds.
+# A short text with a secret has one of these, or what the pattern finds. Frequent ones are first.
 _SIGNS = (
+    *["\n", "'", '"', "\\", "://", "|", "\x1b"],
     *["pass", "pwd", "secret", "token", "key", "auth", "cookie", "bearer", "basic", "sig", "login"],
     *["cred", "kennwort", "senha", "psk", "sqlplus", "net user", "seed", "recovery", "mnemonic"],
-    *['"', "'", "\n", "\\", "\x1b", "|", "://"],
 )
 
 
