@@ -40,3 +40,16 @@ def test_programs_of_the_guide_serve_an_agent_to_the_official_client(tmp_path: P
     finally:
         server.kill()
         server.communicate()
+
+
+def test_errors_of_the_work_do_not_mention_a_missing_uvloop() -> None:
+    program = """
+import sys
+sys.modules["uvloop"] = None  # as if it were not installed
+from segue.server.serve import run
+async def work(): raise ValueError("broken")
+run(work())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "ValueError: broken" in done.stderr
+    assert "uvloop" not in done.stderr

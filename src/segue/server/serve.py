@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import uvicorn
@@ -155,9 +155,10 @@ async def _publish_metrics(app: ServerApp, shared_metrics: SharedMetrics) -> Non
 
 def run(work: Coroutine[object, object, T]) -> T:
     """Run a coroutine on uvloop if it is installed, else on asyncio's event loop."""
-    try:
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
         import uvloop
-    except ImportError:
-        return asyncio.run(work)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+
+        loop_factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(work)
