@@ -316,6 +316,8 @@ async def test_ranked_search_for_a_common_word_reads_the_newest_sessions(
         await connection.execute("""
             UPDATE search SET words = words || '''usual'':3'::tsvector WHERE session % 10 < 8;
             UPDATE search SET words = words || '''rare'':4'::tsvector WHERE session % 1000 = 1;
+            UPDATE search SET words = words || '''seldom'':5'::tsvector
+            WHERE session % 10 = 1 AND seq = 101;
             ANALYZE;
         """)
         fetch = store._database.fetch
@@ -335,6 +337,11 @@ async def test_ranked_search_for_a_common_word_reads_the_newest_sessions(
                 if "ts_rank" in sql
             ]
             assert sum(rows) <= most_rows
+        # Sessions with many texts: to look up 400 hits costs less than to read 600 texts.
+        monkeypatch.setattr(lists, "MAX_RANKED_HITS", 30)
+        calls.clear()
+        assert len(await store.ranked(WORKSPACE, Query(text="seldom ", limit=LIMIT))) == LIMIT
+        assert await rows_of_search_read(connection, *calls[-1]) < 500
         # The newest sessions are in another workspace, so all are ranked.
         await connection.execute("UPDATE sessions SET workspace = 'other' WHERE pk > 1000")
         assert len(await store.ranked(WORKSPACE, Query(text="common ", limit=LIMIT))) == LIMIT

@@ -156,7 +156,7 @@ class SessionLists:
         are looked up and sorted.
         """
         limit = spec.query.limit
-        sessions, hits = await self._estimates(terms)
+        sessions, _, hits = await self._estimates(terms)
         terms = sorted(hits, key=hits.__getitem__)
         rare = [term for term in terms if hits[term] <= MAX_HITS_RATIO * hits[terms[0]]]
         common = terms[len(rare) :]
@@ -186,19 +186,21 @@ class SessionLists:
         statement = _build.page(query_sql.row_checks(spec.query), lookup)
         return await self._with_terms(statement, common, _order(spec), limit)
 
-    async def _estimates(self, terms: Sequence[Term]) -> tuple[float, dict[Term, int]]:
-        """Return how many sessions there are and how many hits each term has, by the planner.
+    async def _estimates(self, terms: Sequence[Term]) -> tuple[float, float, dict[Term, int]]:
+        """Return how many sessions, texts and hits of each term there are, by the planner.
 
         Without statistics all are 0.
         """
         sql = """
-            SELECT estimate(q), (SELECT reltuples FROM pg_class WHERE oid = 'sessions'::regclass)
+            SELECT estimate(q), (SELECT reltuples FROM pg_class WHERE oid = 'sessions'::regclass),
+              (SELECT reltuples FROM pg_class WHERE oid = 'search'::regclass)
             FROM unnest($1::text[]::tsquery[]) AS t (q)
         """
         rows = await self._database.fetch(sql, [tsquery.query(term) for term in terms])
-        if any(hits is None or sessions <= 0 for hits, sessions in rows):
-            return 0, dict.fromkeys(terms, 0)
-        return rows[0][1], {term: row[0] for term, row in zip(terms, rows, strict=True)}
+        if any(hits is None or sessions <= 0 for hits, sessions, _ in rows):
+            return 0, 0, dict.fromkeys(terms, 0)
+        hits_by_term = {term: row[0] for term, row in zip(terms, rows, strict=True)}
+        return rows[0][1], rows[0][2], hits_by_term
 
     async def _scan(
         self,
@@ -269,12 +271,12 @@ class SessionLists:
             workspace, query, select="s.pk", candidates=Condition("s.pk = h.session", [])
         )
         statement = _build.page(checks, spec)
-        sessions, hits = await self._estimates(terms)
+        sessions, texts, hits = await self._estimates(terms)
         terms = sorted(hits, key=hits.__getitem__)
-        newest = sessions * MAX_RANKED_HITS / max(1, hits[terms[0]])
+        share = MAX_RANKED_HITS / max(1, hits[terms[0]])
         rows: list[Row] = []
-        if newest < hits[terms[0]]:  # so many sessions are read in less time than all hits
-            rows = await self._ranked(statement, terms, query.limit, int(newest))
+        if texts * share < hits[terms[0]]:  # reading these texts takes less time than all hits
+            rows = await self._ranked(statement, terms, query.limit, int(sessions * share))
         if len(rows) < query.limit:
             rows = await self._ranked(statement, terms, query.limit)
         return [
