@@ -75,6 +75,34 @@ async def test_a_session_that_cannot_be_started_is_not_kept(tmp_path: Path) -> N
         assert "hello to you" in page.partition('class="item agent')[2]
 
 
+async def test_only_agents_that_answer_here_are_offered(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        records = site.hub.records
+        records.add_source_agent("local", "codex", {"name": "Codex"})
+        body = {"name": "Claude Code", "spec": {"kind": "claude_code"}}
+        records.add_source_agent("local", "claude", body)
+        ids_of_same_name = [ids.new_id(), ids.new_id()]
+        for id in ids_of_same_name:
+            await site.hub.agent_resolver.create(LOCAL, {"name": "Echo"}, id)
+        page = await site.get("/new")
+        assert "Codex</option>" not in page and "Claude Code</option>" not in page
+        for id in ids_of_same_name:
+            assert f"Echo ({id})</option>" in page
+        assert "unless you choose another agent or model" in page
+        await site.hub.config.set("local", "claude.continue", "true")
+        assert "Claude Code</option>" in await site.get("/new")
+
+
+async def test_a_message_with_code_is_one_text(harness: BrowserHarness) -> None:
+    page = await harness.window()
+    await page.evaluate("""async () => {
+        const script = document.querySelector('script[src$="early.js"]').src;
+        (await import(script.replace("early.js", "dom.js"))).notify("Run `segue resume` there.");
+    }""")
+    await expect(page.locator("#toast > div > *")).to_have_count(1)
+    await expect(page.locator("#toast code")).to_have_text("segue resume")
+
+
 async def test_a_project_is_found_by_its_name_without_a_script(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         for parent in ("one", "two"):

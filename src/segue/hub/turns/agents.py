@@ -41,6 +41,7 @@ from segue.model.anthropic.agents import ADVISOR_NAME, Roster, roster_of
 from segue.model.errors import InvalidInput, NoAgent
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
+from segue.model.record import Record
 from segue.model.session import Session
 from segue.sources import registry as source_registry
 from segue.sources.base import SourceDefinition
@@ -256,6 +257,14 @@ class SessionAgents:
         spec = record.body.get("spec", {"kind": "default"})
         body = for_local_turns(record.body) if local else record.body
         return _stored(_with_overrides({**body, "config": config, **spec}, agent.overrides))
+
+    async def answers_itself(self, agent: Record) -> bool:
+        """Return whether this process can run an agent; most tools' agents run in their tool."""
+        workspace = agent.workspace
+        source = source_registry.of_agent(workspace, AgentRef(id=agent.id, version=agent.version))
+        if source is not None and not _is_enabled(source, await self._config.all(workspace)):
+            return False
+        return self.registry.can_build(agent.body.get("spec", {"kind": DEFAULT}))
 
     async def answers_in_source(self, principal: Principal, source: str) -> bool:
         """Return whether the user wants a tool's own agent to answer in the tool's files."""

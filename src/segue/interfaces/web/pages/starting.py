@@ -7,6 +7,7 @@ name no other is chosen here, too.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -173,9 +174,14 @@ async def _agents(request: WebRequest) -> list[AgentOption]:
     workspace = request.principal.workspace
     usual = await request.hub.records.built_in_agent(workspace)
     records = await request.hub.records.list(workspace, "agent", limit=MAX_AGENTS)
-    return [
-        AgentOption(record.id, str(record.body.get("name") or record.id))
+    agents = [
+        record
         for record in records
-        if record.id != usual.id
-        and request.hub.agents.registry.can_build(record.body.get("spec", {"kind": "default"}))
+        if record.id != usual.id and await request.hub.agents.answers_itself(record)
     ]
+    names = Counter(str(record.body.get("name") or record.id) for record in agents)
+    options = []
+    for record in agents:
+        name = str(record.body.get("name") or record.id)
+        options.append(AgentOption(record.id, f"{name} ({record.id})" if names[name] > 1 else name))
+    return options

@@ -136,7 +136,9 @@ export function notify(message, { label, action, permanent = false } = {}) {
   const composer = find("#composer")?.getBoundingClientRect();
   if (!permanent) toast.style.bottom = composer?.height ? `${innerHeight - composer.top + 6}px` : "";
   const line = document.createElement("div");
-  line.append(...formatBackticks(message));
+  const text = document.createElement("span"); // one column, beside that of the button
+  text.append(...formatBackticks(message));
+  line.append(text);
   if (label) {
     const button = document.createElement("button");
     button.type = "button";
