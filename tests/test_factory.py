@@ -130,8 +130,17 @@ async def main():
     async with await segue.open_hub() as hub:
         session = await hub.editor.create(segue.LOCAL, cwd="/")
         await hub.turns.run(segue.LOCAL, session.id, "hello")
+        await hub.sync.write(segue.LOCAL, session.id, "claude")
         found = await hub.sessions.search(segue.LOCAL, Query(text="hello"))
         print(len([*hub.sources]), len(found.matches))
+        for other in (await hub.sessions.list(segue.LOCAL)).sessions:
+            if other.owner != "segue":
+                await hub.sync.import_from_source(segue.LOCAL, other)
+            await hub.sync.ensure_current(segue.LOCAL, other.id)
+            fork = await hub.editor.fork(segue.LOCAL, other.id)
+            print(len([event async for event in hub.history.read(segue.LOCAL, fork.id)]))
+        for source in hub.sources:
+            await source.examine()
 
 asyncio.run(main())
 gc.collect()
@@ -147,5 +156,5 @@ def test_closed_hub_leaves_no_file_or_database_open(used: Path, tmp_path: Path) 
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    sources, matches = map(int, done.stdout.split())
-    assert sources >= 1 and matches == 2
+    sources, matches, *events = map(int, done.stdout.split())
+    assert sources >= 1 and matches == 2 and len(events) == 2 and min(events) > 1
