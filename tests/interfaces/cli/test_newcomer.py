@@ -471,7 +471,10 @@ def test_resume_without_its_tool_names_one_step_that_helps(
     path = {"PATH": str(tmp_path / "bin")}
     # Without a model, `--here` would only ask for one.
     message = run("resume", S, **path).stderr
-    assert "`claude` is not on your PATH; to continue it here with a model, set " in message
+    first, message = message.split("; to continue it here with a model, ")
+    step = "install Claude Code, or add its directory to PATH"
+    assert first == f"segue: `claude` is not on your PATH; {step}"
+    assert message.startswith("set ")
     assert "`segue config set model anthropic:claude-sonnet-4-6`" in message
     assert "--here" not in message
     message = run("resume", S, **path, OPENAI_API_KEY="x").stderr
@@ -485,6 +488,26 @@ def test_resume_without_its_tool_names_one_step_that_helps(
     codex.chmod(0o755)
     message = run("resume", S, **path).stderr
     assert f"`segue resume {S[:13]} --in codex` continues it in Codex" in message
+
+
+def test_resume_without_the_directory_says_how_to_create_it(
+    run: Run, home: Home, tmp_path: Path
+) -> None:
+    for name in ("claude", "gemini"):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    missing = tmp_path / "not here"
+    id = home.write([user("u1", None, "Hello", cwd=str(missing))]).stem
+    for arguments in ((), ("--in", "gemini")):
+        message = run("resume", id, *arguments, PATH=path).stderr
+        assert f"{missing} does not exist; create it with `mkdir -p '{missing}'`, or" in message
+        assert f"`segue claude relocate {id[:13]} NEW_DIRECTORY`" in message
+        assert "with a model" not in message
+    missing.mkdir()
+    assert run("resume", id, PATH=path).returncode == 0
 
 
 def test_resume_starts_the_program_of_the_users_directory(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from segue.hub.tools import find_tool
 
 if TYPE_CHECKING:
+    from segue.hub.tools import Tool
     from segue.model.session import Session
 
 _OTHER_SOURCE_SYMBOL = "◇"
@@ -24,48 +25,53 @@ def source_symbol(source: str) -> str:
 
 def why_not_started(name: str, session: Session) -> str | None:
     """Return why a tool's program cannot start in a session's directory; None if it can."""
-    import shutil
-
-    if shutil.which(name) is None:
+    if _path_of(name) is None:
         return f"`{name}` is not on your PATH"
     if not os.path.isdir(session.cwd):
         return f"the session's directory {session.cwd} does not exist"
     return None
 
 
-def find_program(name: str, session: Session, *, has_model: bool) -> str:
-    """Return the path of a tool's program.
+def require_program(tool: Tool, session: Session, *, has_model: bool) -> None:
+    """Raise InvalidInput if a tool's program or the session's working directory does not exist.
 
-    Raises InvalidInput if the program or the session's working directory does not exist; the
-    message says how else the session can be continued, also if no model is configured.
+    The message says what to do, and how else the session can be continued.
     """
-    import shutil
+    import shlex
 
     from segue.model.errors import InvalidInput
 
-    reason = why_not_started(name, session)
-    program = shutil.which(name)
-    if program is None:
-        raise InvalidInput(f"{reason}; {_other_ways(name, session, has_model=has_model)}")
-    if reason is not None:
-        relocate = _relocate_hint(session)
-        fork = _fork_hint(session, has_model=has_model)
-        raise InvalidInput(f"{reason}; {f'{relocate}, and {fork}' if relocate else fork}")
-    return program
+    reason = why_not_started(tool.program, session)
+    if reason is None:
+        return
+    if _path_of(tool.program) is None:
+        step = f"install {tool.label}, or add its directory to PATH"
+        other = _other_way(tool.program, session, has_model=has_model)
+        raise InvalidInput(f"{reason}; {step}; {other}")
+    steps = [f"create it with `mkdir -p {shlex.quote(session.cwd)}`"]
+    if (relocate := _relocate_hint(session)) is not None:
+        steps.append(relocate)
+    if has_model:
+        steps.append(_fork_hint(session, has_model=True))
+    raise InvalidInput(f"{reason}; {', or '.join(steps)}")
 
 
 def start(command: list[str], session: Session) -> NoReturn:
     """Replace this process by the tool, in the session's working directory.
 
-    The caller has called `find_program`, or has another reason to know that both exist.
+    The caller has called `require_program`, or has another reason to know that both exist.
     """
-    import shutil
-
     # Found before the directory changes: PATH may have directories that are relative to this one.
-    program = os.path.abspath(shutil.which(command[0]) or command[0])
+    program = os.path.abspath(_path_of(command[0]) or command[0])
     sys.stdout.flush()
     os.chdir(session.cwd)
     os.execv(program, command)
+
+
+def _path_of(program: str) -> str | None:
+    import shutil
+
+    return shutil.which(program)
 
 
 def _relocate_hint(session: Session) -> str | None:
@@ -80,14 +86,12 @@ def _relocate_hint(session: Session) -> str | None:
     return f"`{command}` moves the session to where the project is now"
 
 
-def _other_ways(name: str, session: Session, *, has_model: bool) -> str:
+def _other_way(name: str, session: Session, *, has_model: bool) -> str:
     """Return how to continue a session without a program: in a tool that is there, or a fork."""
-    import shutil
-
     from segue.hub.tools import all_tools
 
     for tool in all_tools():
-        is_there = tool.program != name and shutil.which(tool.program) is not None
+        is_there = tool.program != name and _path_of(tool.program) is not None
         if is_there and tool.writer() is not None:
             command = f"segue resume {session.id[:13]} --in {tool.name}"
             return f"`{command}` continues it in {tool.label}"

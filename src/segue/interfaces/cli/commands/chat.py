@@ -247,10 +247,10 @@ def resume(target: Target, session: Session, *, here: bool = False) -> None:
 
 def _require_program(target: Target, tool: Tool, session: Session) -> None:
     """Raise InvalidInput unless a tool's program can start in a session's directory."""
-    from segue.interfaces.cli.external_tools import find_program
+    from segue.interfaces.cli.external_tools import require_program
 
     values = target.read(lambda hub, principal: hub.config.all(principal.workspace))
-    find_program(tool.program, session, has_model="model" in values)
+    require_program(tool, session, has_model="model" in values)
 
 
 def _resume_restored(target: Target, session: Session) -> None:
