@@ -135,6 +135,7 @@ def test_export_writes_markdown_and_html(run: Run, tmp_path: Path) -> None:
 def test_keys_are_created_listed_and_revoked(run: Run) -> None:
     created = run("keys", "create", "--workspace", "team", "--name", "ci")
     assert created.stdout.startswith("sk-segue-") and created.stdout.count("\n") == 1
+    assert created.stderr == "This is the first key of workspace 'team'.\n"
     listed = run("keys", "list", "--workspace", "team").stdout
     assert "ci" in listed and created.stdout.strip() not in listed
     assert run("keys", "list").stdout == ""
@@ -142,6 +143,20 @@ def test_keys_are_created_listed_and_revoked(run: Run) -> None:
     assert run("keys", "revoke", id, "--workspace", "team").returncode == 0
     assert "revoked" in run("keys", "list", "--workspace", "team").stdout
     assert run("keys", "revoke", id, "--workspace", "team").returncode == 2
+
+
+def test_only_the_first_key_of_another_workspace_is_announced(run: Run) -> None:
+    assert run("keys", "create").stderr == ""
+    assert run("keys", "create", "--workspace", "team-a").stderr != ""
+    assert run("keys", "create", "--workspace", "team-a").stderr == ""
+
+
+def test_empty_workspace_is_named(run: Run) -> None:
+    run("new")
+    message = run("--workspace", "typo", "list").stderr
+    assert "Looked in workspace 'typo' of segue's store in " in message
+    assert "Other tools' sessions are only in workspace 'local'" in message
+    assert "`segue --workspace typo new`" in message and "Not used here" not in message
 
 
 def test_key_can_expire(run: Run) -> None:

@@ -13,7 +13,7 @@ from segue.interfaces.cli.output.text import one_line
 from segue.interfaces.cli.target import Target, target_options
 from segue.model import clock
 from segue.model.errors import InvalidInput
-from segue.model.principal import Principal
+from segue.model.principal import LOCAL, ApiKey, Principal
 
 
 @click.group("keys", cls=Group)
@@ -41,9 +41,16 @@ def create(target: Target, name: str, expires: int | None, format: str | None) -
     if expires == 0:
         raise InvalidInput("--expires 0 would create an expired key; use 12h or 30d")
     expires_at = None if expires is None else clock.now() + expires
-    key, secret = target.run(
-        lambda hub, principal: hub.keys.create(principal.workspace, name, expires_at=expires_at)
-    )
+
+    async def create_key(hub: Hub, principal: Principal) -> tuple[bool, ApiKey, str]:
+        others = await hub.keys.list(principal.workspace)
+        key = await hub.keys.create(principal.workspace, name, expires_at=expires_at)
+        return not others, *key
+
+    is_first, key, secret = target.run(create_key)
+    workspace = target.principal.workspace
+    if is_first and workspace != LOCAL.workspace:  # the name may be misspelled
+        click.echo(f"This is the first key of workspace {workspace!r}.", err=True)
     if format is not None:
         write_value(format, {"key": secret, **key_fields(key)})
         return

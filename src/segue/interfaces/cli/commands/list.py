@@ -316,9 +316,16 @@ async def _empty_message(query: Query, hub: Hub, principal: Principal) -> str:
 async def _searched_sources(hub: Hub, principal: Principal) -> str:
     """Return where sessions were looked for, and how to create one."""
     from segue.interfaces.cli.output.text import tilde
+    from segue.model.principal import LOCAL
 
+    store = f"segue's store in {tilde(str(hub.data_dir))}"
+    if (workspace := principal.workspace) != LOCAL.workspace:
+        return (
+            f"Looked in workspace {workspace!r} of {store}. Other tools' sessions are only in"
+            f" workspace {LOCAL.workspace!r}.\nCreate one with `segue --workspace {workspace} new`."
+        )
     opened = {row["name"] for row in await _list_sources(hub, principal)}
-    searched = [f"segue's store in {tilde(str(hub.data_dir))}"]
+    searched = [store]
     absent: list[str] = []
     for tool in tools.all_tools():
         home = f"{tool.label} ({tilde(tool.home())})"
