@@ -1,17 +1,22 @@
 """The SDK for agent authors: declarations, tools, plans, the client and hooks."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import segue
-from tests.interfaces.acp.harness import Client, selected
+from segue.model.content import Diff, FileChange
+from segue.model.event import ToolResult
+from segue.model.principal import LOCAL
+from tests.interfaces.acp.harness import Client, ErrorResponse, selected
 from tests.interfaces.acp.test_serve import EXAMPLES, program
 from tests.interfaces.acp.testbed import AcpTestbed
 
 GARDENER = EXAMPLES / "gardener_agent.py"
 DECLARING = str(Path(__file__).parent / "programs" / "declaring_agent.py")
+CHANGES = (Diff, FileChange)
 FILES = {"fs": {"readTextFile": True, "writeTextFile": True}}
 
 
@@ -255,6 +260,25 @@ async def test_tool_call_shows_progress_changes_and_failure(
         last = tool_updates(client)[-1]
         assert last["status"] == "failed"
         assert "it broke" in str(last["content"])
+
+
+async def test_proposed_diff_is_a_change_only_if_it_is_allowed_and_made(
+    testbed: AcpTestbed,
+) -> None:
+    answers = [("fails", "reject"), ("returns", "reject"), ("raises", "allow"), ("returns", "allow")]
+    async with testbed.connect_program(1, DECLARING, stderr=None) as (client, _):
+        id = await client.new_session("/")
+        for ending, option in answers:
+            client.answer_permission = lambda params, option=option: selected(option)
+            with suppress(ErrorResponse):
+                await client.run_prompt(id, f"edit {ending}")
+        shown = [request["toolCall"]["content"] for request in client.permission_requests]
+        assert [[part["type"] for part in content] for content in shown] == [["diff"]] * 4
+    async with testbed.hub() as hub:
+        bodies = [event.body async for event in hub.history.read(LOCAL, id)]
+    results = [body.content for body in bodies if isinstance(body, ToolResult)]
+    paths = [[block.path for block in blocks if isinstance(block, CHANGES)] for blocks in results]
+    assert paths == [[], [], [], ["/a"]]
 
 
 async def test_turn_reads_capabilities_and_meta_of_its_client(

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from segue.model import ids
-from segue.model.content import Block, Content, Text, as_content
+from segue.model.content import Block, Content, Diff, FileChange, Text, as_content
 from segue.model.event import (
     AnyBody,
     Draft,
@@ -49,6 +49,9 @@ class ToolRun:
             call.diff(path, old, new)
 
     An exception in the block makes the call fail with the exception's text, and is raised again.
+
+    A diff that is added before the permission is requested is a proposal, which clients show with
+    the request. The result has it only if the user allows the call and the call completes.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class ToolRun:
             extra=_extra(meta),
         )
         self._content: list[Block] = []
+        self._proposed: list[Block] = []  # the blocks of `_content` from before a request
         self._progress: str | None = None
         self._shown: str | None = None  # the terminal that the call shows
         self._stored_at = 0.0
@@ -97,6 +101,8 @@ class ToolRun:
             return  # the turn is cancelled, and the engine ends its open calls
         if error is not None:
             self.fail(str(error) or type(error).__name__)
+        if self._failed:
+            self._withdraw_proposals()
         result = ToolResult(
             call_id=self.id,
             status="failed" if self._failed else "completed",
@@ -169,8 +175,17 @@ class ToolRun:
     ) -> Answer:
         """Ask the user for permission to run the call, and wait for the answer."""
         await self._store_content(at_once=bool(self._content))
+        self._proposed = list(self._content)
         name = title or self._call.title or self._call.name
-        return await self._steps.request_permission(name, options, self.id)
+        answer = await self._steps.request_permission(name, options, self.id)
+        if not answer.allowed:
+            self._withdraw_proposals()
+        return answer
+
+    def _withdraw_proposals(self) -> None:
+        """Remove the diffs from before the request: the files were not changed."""
+        withdrawn = {id(block) for block in self._proposed if isinstance(block, Diff | FileChange)}
+        self._content = [block for block in self._content if id(block) not in withdrawn]
 
     async def _store_content(self, *, at_once: bool = False) -> None:
         now = time.monotonic()

@@ -93,6 +93,14 @@ class Declaring:
             await call.update(title="Counting", input={"to": 2}, locations=["/a"])
             call.output = {"n": 2}
 
+    async def _edit(self, turn: segue.Turn, ending: str) -> None:
+        async with turn.tool("edit", kind="edit", locations=["/a"]) as call:
+            call.diff("/a", "old", "new")
+            if not (await call.request_permission()).allowed:
+                return call.fail("not allowed") if ending == "fails" else None
+            if ending == "raises":
+                raise OSError("the disk is full")
+
     async def _broken(self, turn: segue.Turn, rest: str) -> None:
         async with turn.tool("fail") as call:
             await call.write("begun")
