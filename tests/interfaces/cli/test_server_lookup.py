@@ -15,6 +15,7 @@ import pytest
 from segue.hub import Hub
 from segue.hub.access.server_proof import server_proof
 from segue.interfaces.cli import server_lookup
+from segue.interfaces.cli.commands.serve import local_url, network_notes
 from segue.store.memory import MemoryStore
 
 SLOW_SECONDS = 0.5
@@ -77,3 +78,13 @@ async def test_a_program_of_another_protocol_on_the_port_is_skipped(tmp_path: Pa
     async with Hub(MemoryStore(), tmp_path) as hub, listening(hub, speak_another_protocol) as url:
         (tmp_path / f"server.{os.getpid()}.json").write_text(json.dumps({"url": url}))
         assert await server_lookup.find_server(hub) is None
+
+
+def test_a_server_on_all_addresses_is_opened_at_loopback_and_names_its_hosts() -> None:
+    assert local_url("http://0.0.0.0:8787") == "http://127.0.0.1:8787"
+    assert local_url("http://[::]:8787") == "http://[::1]:8787"
+    assert local_url("http://10.0.0.2:8787") == "http://10.0.0.2:8787"
+    notes = network_notes("0.0.0.0", ("build-server",))
+    assert "localhost, 127.0.0.1, ::1, build-server;" in notes and "--allow-host NAME" in notes
+    assert "plain HTTP" in notes
+    assert "::1, 10.0.0.2;" in network_notes("10.0.0.2", ())

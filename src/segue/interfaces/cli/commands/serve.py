@@ -195,7 +195,7 @@ def phone_address(phone_url: str, server_url: str) -> str:
 
 async def _link_to_running_server(hub: Hub, principal: Principal) -> str | None:
     url = await server_lookup.find_server(hub)
-    return None if url is None else await server_lookup.login_link(hub, principal, url)
+    return None if url is None else await server_lookup.login_link(hub, principal, local_url(url))
 
 
 def serve(
@@ -237,7 +237,7 @@ def serve(
     sock = listen_on_default(host, DEFAULT_PORT) if port is None else listen(host, port)
     if target.sources is None and not is_loopback(sock):
         target.sources = "none"  # other machines see this user's files only if --sources says so
-    url = base_url(sock)
+    listening, url = base_url(sock), local_url(base_url(sock))
     settings = ServerSettings(
         directory=target.directory,
         database_url=target.database_url,
@@ -264,7 +264,9 @@ def serve(
 
     def print_ready() -> None:
         workspace = target.principal.workspace
-        click.echo(f"Serving on {url}")
+        click.echo(f"Serving on {listening}")
+        if not is_loopback(sock):
+            click.echo(network_notes(host, hosts))
         if show_secrets and (always_show_key or new_key is not None):
             key = new_key or key_path.read_text().strip()
             click.echo(f"API key of workspace {workspace!r}: {key}")
@@ -280,8 +282,27 @@ def serve(
         if open_browser and link is not None:
             server_lookup.open_link(link)
 
-    with server_lookup.registered(target.directory, url):
+    with server_lookup.registered(target.directory, listening):
         run_server(settings, sock, workers=workers, ready=print_ready)
+
+
+def local_url(url: str) -> str:
+    """Return the URL at which this computer reaches a server; no program can open 0.0.0.0."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def network_notes(host: str, hosts: tuple[str, ...]) -> str:
+    """Return what a user should know whose server other machines reach."""
+    from segue.http.hosts import LOOPBACK_HOSTS
+
+    is_wildcard = host in ("0.0.0.0", "::")
+    served = [*LOOPBACK_HOSTS, *([] if is_wildcard else [host]), *hosts]
+    return (
+        f"It answers requests to the hosts {', '.join(served)}; start it with --allow-host NAME"
+        " for each other name or address that clients use.\n"
+        "This is plain HTTP: others in the network can read keys and messages. Put a proxy with"
+        " TLS in front of it."
+    )
 
 
 def program_name() -> str:
