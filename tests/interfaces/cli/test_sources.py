@@ -256,6 +256,18 @@ def test_estimated_costs_are_marked_in_lists_and_stats(
     assert "genai-prices" in run("doctor").stdout
 
 
+def test_very_narrow_terminal_shows_whole_costs(
+    everywhere: dict[str, str],
+    environment: dict[str, str],
+    tmp_path: Path,
+    open_screen: OpenScreen,
+) -> None:
+    words = ("stats", "--by", "model", "--no-pager")
+    with open_screen(*words, env=environment, cwd=str(tmp_path), columns=30) as screen:
+        shown = screen.until("total").splitlines()
+    assert all(line.endswith(("cost", SPENT, "no price")) for line in shown[:5])
+
+
 @pytest.mark.parametrize("command", [["list"], ["search", "from"], ["stats"], []])
 def test_unknown_source_is_an_error_that_names_the_sources(run: Run, command: list[str]) -> None:
     done = run(*command, "--source", "cluade")

@@ -34,7 +34,7 @@ _GAP = "  "
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _TOTAL = "total"
 _HEADINGS = ("sessions", "messages", "tokens in", "out", "cost")
-_DROPPED_FIRST = ("out", "tokens in", "messages")
+_DROPPED_FIRST = ("out", "tokens in", "messages", "sessions")
 
 
 def _fields(total: UsageTotal) -> dict[str, Any]:
