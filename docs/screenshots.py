@@ -257,9 +257,7 @@ async def create_sessions(hub: Hub) -> dict[str, str]:
     fork = await hub.editor.fork(LOCAL, main.id, at=before_refunds, origin="web", in_store=True)
     await hub.turns.run(LOCAL, fork.id, "/say Refunds keep the rate of their invoice.")
     waiting = await hub.editor.create(LOCAL, title="Write the report", origin="web")
-    await hub.turns.submit(
-        LOCAL, waiting.id, [Text(text="/write report.md All tests pass.")]
-    )
+    await hub.turns.submit(LOCAL, waiting.id, [Text(text="/write report.md All tests pass.")])
     for _ in range(100):
         if (await hub.sessions.get(LOCAL, waiting.id)).open_asks:
             break

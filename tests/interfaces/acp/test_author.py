@@ -265,7 +265,12 @@ async def test_tool_call_shows_progress_changes_and_failure(
 async def test_proposed_diff_is_a_change_only_if_it_is_allowed_and_made(
     testbed: AcpTestbed,
 ) -> None:
-    answers = [("fails", "reject"), ("returns", "reject"), ("raises", "allow"), ("returns", "allow")]
+    answers = [
+        ("fails", "reject"),
+        ("returns", "reject"),
+        ("raises", "allow"),
+        ("returns", "allow"),
+    ]
     async with testbed.connect_program(1, DECLARING, stderr=None) as (client, _):
         id = await client.new_session("/")
         for ending, option in answers:
