@@ -136,7 +136,7 @@ export function notify(message, { label, action, permanent = false } = {}) {
   const composer = find("#composer")?.getBoundingClientRect();
   if (!permanent) toast.style.bottom = composer?.height ? `${innerHeight - composer.top + 6}px` : "";
   const line = document.createElement("div");
-  const text = document.createElement("span"); // one column, beside that of the button
+  const text = document.createElement("span"); // one column; the button is another
   text.append(...formatBackticks(message));
   line.append(text);
   if (label) {
