@@ -34,6 +34,7 @@ def test_command_explains_a_program_that_is_no_agent(run: Run) -> None:
     for program, message in (("no-such-program", "cannot start"), ("true", "the agent ended")):
         done = run("acp-check", program)
         assert done.returncode == 1 and message in done.stderr
+        assert done.stderr.startswith("segue: ")
 
 
 def test_command_shows_the_last_error_output_of_an_agent_that_ends(run: Run) -> None:

@@ -31,12 +31,18 @@ from tests.interfaces.cli.screen import OpenScreen
         ("archiv", "archive"),
         ("rm", "delete"),
         ("grep", "search"),
+        ("version", "--version"),
     ],
 )
 def test_mistyped_command_gets_a_suggestion(run: Run, typed: str, suggested: str) -> None:
     done = run(typed)
     assert done.returncode == 2
     assert f"unknown command '{typed}'. Did you mean '{suggested}'?" in done.stderr
+
+
+def test_unknown_acp_agent_lists_the_known_ones(run: Run) -> None:
+    message = run("acp", "--agent", "nope").stderr
+    assert "use claude_code, demo, model, acp:COMMAND or acp+ws://HOST/acp" in message
 
 
 def test_unknown_command_points_to_help(run: Run) -> None:

@@ -83,6 +83,7 @@ SYNONYMS = {
     "server": "serve",
     "undelete": "restore",
     "verify": "validate",
+    "version": "--version",
     "view": "show",
     "web": "open",
 }

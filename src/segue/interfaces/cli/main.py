@@ -178,7 +178,10 @@ def _run(args: list[str] | None) -> None:
         click.echo(f"segue: {_usage_message(error)}", err=True)
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        if type(error) is click.ClickException:
+            click.echo(f"segue: {error.format_message()}", err=True)
+        else:
+            error.show()
         sys.exit(error.exit_code)
     except SegueError as error:
         _show_error(error)

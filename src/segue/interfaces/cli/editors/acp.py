@@ -186,7 +186,7 @@ def _served_agent(name: str) -> ServedAgent:
     kinds = AgentRegistry().kinds()
     if name not in kinds:
         raise _bad_agent(
-            f"unknown agent {name!r}; use {', '.join(kinds)} acp:COMMAND or acp+ws://HOST/acp"
+            f"unknown agent {name!r}; use {', '.join(kinds)}, acp:COMMAND or acp+ws://HOST/acp"
         )
     return ServedAgent(name, {"kind": name})
 
