@@ -167,6 +167,7 @@ class AcpSource(MemorySource):
             real_cwd=real if (real := directories.real(row.cwd)) != row.cwd else None,
             source=self.name,
             native_id=row.session_id,
+            agent=self._ref,
             extra=_row_extra(row),
         )
         bodies: list[AnyBody] = [created]

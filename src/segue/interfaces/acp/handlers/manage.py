@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
@@ -71,7 +72,7 @@ class ManageHandlers:
 
     async def list(self, request: wire.ListRequest) -> wire.ListSessionsResponse:
         """Answer `session/list`."""
-        query = _parse_query(request)
+        query = replace(_parse_query(request), agent_id=self._access.agent_id)
         if not self._profile.persistent or not self._profile.has("list"):
             if request.cursor is not None:
                 raise RpcError(INVALID_PARAMS, "cursor: this list has one page")
@@ -143,6 +144,7 @@ class ManageHandlers:
 
         async def end_turn_and_edit() -> None:
             session = await self._hub.sessions.get(self._principal, session_id)
+            self._access.check_agent(session)
             if session.turn is not None:
                 await self._hub.turns.cancel(self._principal, session_id)
                 turn_end = self._hub.turns.wait(self._principal, session_id, session.turn)

@@ -43,7 +43,7 @@ class SessionMethods:
         Agents send their requests to `client_proxy`.
         """
         agent = None if served_agent is None else served_agent.agent
-        access = SessionAccess(hub, principal, profile)
+        access = SessionAccess(hub, principal, profile, served_agent)
         declaration = None if served_agent is None else served_agent.declaration
         attacher = SessionAttacher(
             hub, principal, connection, attached, policy, agent, client_proxy

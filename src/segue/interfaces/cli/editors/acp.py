@@ -76,6 +76,12 @@ def acp_command(
     from segue.interfaces.acp import serve_stdio
 
     served_agent = None if agent is None else _served_agent(agent)
+    if served_agent is not None and served_agent.only_own_sessions:
+        source = click.get_current_context().get_parameter_source("sources")
+        if source is click.core.ParameterSource.COMMANDLINE and target.sources != "none":
+            served_agent = served_agent._replace(only_own_sessions=False)
+        else:
+            target.sources = "none"  # another machine gets local sessions only if this says so
     serve_stdio(
         lambda: target.open(lasting=True),
         target.principal,
@@ -180,7 +186,7 @@ def _served_agent(name: str) -> ServedAgent:
             check_url(name)
         except ValueError as error:
             raise _bad_agent(str(error)) from None
-        return ServedAgent(name, {"kind": "acp", "command": name})
+        return ServedAgent(name, {"kind": "acp", "command": name}, only_own_sessions=True)
     from segue.agents.registry import AgentRegistry
 
     kinds = AgentRegistry().kinds()

@@ -1,0 +1,81 @@
+"""`segue acp --agent acp+ws://…`: an agent on another machine gets no session of this one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.hub import Hub
+from segue.model.principal import LOCAL
+from tests.interfaces.acp.conversation import conversation
+from tests.interfaces.acp.harness import ErrorResponse
+from tests.interfaces.acp.network.served import serve
+from tests.interfaces.acp.testbed import AcpTestbed
+
+
+async def private_session(testbed: AcpTestbed) -> str:
+    """Create a conversation that the local user had with another agent, and return its id."""
+    async with testbed.hub() as hub:
+        session = await hub.editor.create(LOCAL, cwd="/")
+        await hub.turns.run(LOCAL, session.id, "/say a private answer")
+    return session.id
+
+
+async def test_agent_elsewhere_gets_its_own_sessions_only(
+    testbed: AcpTestbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private_id = await private_session(testbed)
+    async with serve(tmp_path / "server") as served:
+        monkeypatch.setenv("SEGUE_ACP_TOKEN", served.key)
+        monkeypatch.setenv("SEGUE_SOURCES", "all")  # a setting for all commands chooses nothing
+        url = f"acp+ws://127.0.0.1:{served.port}/acp"
+        remote = await served.hub.editor.create(LOCAL, cwd="/")
+        await served.hub.turns.run(LOCAL, remote.id, "/say of the server")
+        async with testbed.connect_child(1, "--agent", url) as (client, _):
+            listed = await client.request("session/list", {})
+            assert [row["sessionId"] for row in listed["sessions"]] == [remote.id]
+            for method in ("load", "resume", "fork"):
+                with pytest.raises(
+                    ErrorResponse, match=r"conversation there \(2 messages"
+                ) as error:
+                    await client.open_session(method, private_id, "/")
+                assert url in str(error.value)
+            for method, more in (("delete", {}), ("set_title", {"title": "x"})):
+                with pytest.raises(ErrorResponse, match="not one of"):
+                    await client.request(f"session/{method}", {"sessionId": private_id, **more})
+            assert ("agent", "of the server") in conversation(await client.replay(remote.id, "/"))
+            assert await client.run_prompt(remote.id, "/say more") == "end_turn"
+            new_id = await client.new_session("/")
+            assert await client.run_prompt(new_id, "/say new") == "end_turn"
+        async with testbed.connect_child(1, "--agent", url) as (client, _):
+            listed = await client.request("session/list", {})
+            assert {row["sessionId"] for row in listed["sessions"]} == {remote.id, new_id}
+            assert ("agent", "more") in conversation(await client.replay(remote.id, "/"))
+            await client.open_session("resume", new_id, "/")
+            assert await client.run_prompt(new_id, "/say again") == "end_turn"
+        assert "private" not in await stored_text(served.hub)
+
+
+async def test_option_sources_lets_an_agent_elsewhere_get_local_sessions(
+    testbed: AcpTestbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private_id = await private_session(testbed)
+    async with serve(tmp_path / "server") as served:
+        monkeypatch.setenv("SEGUE_ACP_TOKEN", served.key)
+        agent = ("--agent", f"acp+ws://127.0.0.1:{served.port}/acp")
+        async with testbed.connect_child(1, *agent, "--sources", "none") as (client, _):
+            assert (await client.request("session/list", {}))["sessions"] == []
+        async with testbed.connect_child(1, *agent, "--sources", "claude") as (client, _):
+            listed: dict[str, Any] = await client.request("session/list", {})
+            assert [row["sessionId"] for row in listed["sessions"]] == [private_id]
+            await client.open_session("load", private_id, "/")
+            assert await client.run_prompt(private_id, "/say shared") == "end_turn"
+        assert "private" in await stored_text(served.hub)
+
+
+async def stored_text(hub: Hub) -> str:
+    """Return all that a hub has stored of its sessions."""
+    texts = []
+    for session in (await hub.sessions.list(LOCAL)).sessions:
+        texts += [str(event.body) async for event in hub.history.read(LOCAL, session.id)]
+    return "\n".join(texts)
