@@ -56,7 +56,8 @@ def serving(data: Path, *options: str, program: tuple[str, ...] | None = None) -
         else:
             raise AssertionError(process.stderr.read())
         url = lines[0].split()[-1]
-        key = (data / "key").read_text().strip()
+        (key_line,) = (line for line in lines if line.startswith("The API key of workspace"))
+        key = Path(key_line.rstrip("\n").partition(" is in ")[2]).read_text().strip()
         database_options: tuple[str, ...] = ()
         if "--database-url" in options:
             database_options = options[options.index("--database-url") :][:2]

@@ -79,7 +79,9 @@ def test_processes_that_start_at_once_make_one_key_and_none_fails(
                 continue
             assert line.startswith("Serving on http://"), line + process.stderr.read()
             urls.append(line.split()[-1])
-        key = (data / "key").read_text().strip()
+        (key_path,) = data.glob("key*")
+        assert (key_path.name == "key") == (not database_options)
+        key = key_path.read_text().strip()
         for url in urls:
             answer = httpx2.get(f"{url}/v1/sessions", headers={**HEADERS, "x-api-key": key})
             assert answer.status_code == 200
@@ -109,3 +111,30 @@ async def test_a_stale_key_is_replaced_once(tmp_path: Path) -> None:
         assert created == [(tmp_path / "key").read_text().strip()]
         assert len(await first.keys.list("local")) == 1
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("workspace", ["local", "team-a"])
+async def test_stores_of_one_data_directory_have_keys_of_their_own(
+    tmp_path: Path, fresh_database_url: str, workspace: str
+) -> None:
+    keys = {}
+    for url in (fresh_database_url, None, fresh_database_url, None):
+        async with await open_hub(tmp_path, url, sources="none") as hub:
+            path, new_key = await ensure_key(hub, workspace)
+            assert (new_key is None) == (url in keys)
+            assert keys.setdefault(url, path.read_text()) == path.read_text()
+            assert len(await hub.keys.list(workspace)) == 1
+            assert path.stat().st_mode & 0o777 == 0o600
+    assert len(set(keys.values())) == 2
+
+
+async def test_key_of_a_database_in_the_old_file_is_kept(
+    tmp_path: Path, fresh_database_url: str
+) -> None:
+    async with await open_hub(tmp_path, fresh_database_url, sources="none") as hub:
+        _, key = await hub.keys.create("local", "made at the first start")
+        (tmp_path / "key").write_text(key + "\n")
+        path, new_key = await ensure_key(hub, "local")
+        assert (path.read_text().strip(), new_key) == (key, None)
+        assert path != tmp_path / "key"
+        assert len(await hub.keys.list("local")) == 1

@@ -34,9 +34,9 @@ def serve_agent(
     """Serve an agent over REST, ACP, MCP and in the browser until a signal, as `segue serve` does.
 
     The agent answers in every session of the store that has no other agent. `directory` is the
-    data directory; its file `key` gets the key of the workspace `local`, and `segue keys create`
-    creates others. `hosts` are the names under which a proxy serves it. Other tools' sessions are
-    not listed. Raises InvalidInput if the port is in use.
+    data directory, and the server prints which of its files has the key of the workspace `local`;
+    `segue keys create` creates others. `hosts` are the names under which a proxy serves it. Other
+    tools' sessions are not listed. Raises InvalidInput if the port is in use.
     """
     path = data_dir() if directory is None else Path(directory)
     check_isolation(path)
