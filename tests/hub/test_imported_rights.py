@@ -12,7 +12,7 @@ from segue.agents.model import settings
 from segue.agents.model.settings import Toolset
 from segue.agents.permission import verdict
 from segue.hub import Hub
-from segue.model.errors import InvalidInput, StoreFull
+from segue.model.errors import InvalidInput, NoAgent, StoreFull
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import LOCAL, Principal
 from segue.store.memory import MemoryStore
@@ -287,3 +287,29 @@ async def test_file_does_not_choose_what_tools_read_unasked(
         assert verdict(still, "read", "read", "auto") == "ask"
         with pytest.raises(InvalidInput, match="does not exist"):
             await hub.exchange.import_session(LOCAL, lines, new_id=True, cwd=own + "/missing")
+
+
+@pytest.mark.parametrize("names_agent", [False, True])
+async def test_demo_agent_does_not_answer_in_an_imported_file_of_a_tool(
+    make_hub: MakeHub, names_agent: bool
+) -> None:
+    """It does not answer in a fork of the session either, unless a caller chooses it by name."""
+    async with make_hub() as hub:
+        own = await hub.editor.create(LOCAL, cwd="/w")
+        lines = [line async for line in hub.exchange.export(LOCAL, own.id)]
+        created = json.loads(lines[-1])
+        created["body"]["origin"] = "codex"
+        if not names_agent:
+            del created["body"]["agent"]
+        lines[-1] = json.dumps(created).encode() + b"\n"
+        copy = await hub.exchange.import_session(LOCAL, lines, new_id=True)
+        fork = await hub.editor.fork(LOCAL, copy.id)
+        for session in (copy, fork, await hub.editor.fork(LOCAL, fork.id)):
+            with pytest.raises(NoAgent, match="`segue resume` continues in Codex"):
+                await hub.turns.submit(LOCAL, session.id, "who?")
+            assert await hub.agents.describe(session, local=True) == ""
+            assert await hub.sessions.get(LOCAL, session.id) == session
+        assert await hub.agents.describe(own, local=True) == "the demo agent"
+        again = [line async for line in hub.exchange.export(LOCAL, copy.id)]
+        assert [json.loads(line) for line in again[1:]] == [json.loads(line) for line in lines[1:]]
+        await hub.turns.submit(LOCAL, copy.id, "hi", overrides={"model": "demo"})

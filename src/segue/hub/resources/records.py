@@ -292,6 +292,15 @@ class Records:
         known = (workspace, id) in self._source_agents
         return AgentRef(id=id, overrides={"kind": "default"}) if known else None
 
+    def agent_of_copies(self, workspace: str, source: str, label: str) -> AgentRef:
+        """Return the agent of copies of a tool's sessions, also if the tool is not used here."""
+        if (agent := self.author(workspace, source)) is None:
+            body = {"name": label, "model": "default", "spec": {"kind": "default"}}
+            self.add_source_agent(workspace, source, body)
+            agent = self.author(workspace, source)
+        assert agent is not None
+        return agent
+
     def add_source_agent(self, workspace: str, source: str, body: Mapping[str, Any]) -> None:
         """Add the agent of a source that was opened later."""
         self._source_agents[workspace, source_agent_id(workspace, source)] = body

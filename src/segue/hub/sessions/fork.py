@@ -25,6 +25,7 @@ from segue.model.event import (
 )
 from segue.model.principal import Principal
 from segue.model.session import UNCONFIRMED_DIRECTORY, Session
+from segue.sources import registry
 from segue.sources.base import OverlayOnly, Source
 from segue.store.base import Store, fork_event
 
@@ -76,7 +77,8 @@ class SessionForker:
             new_cwd = None if cwd is None or directories.real(cwd) == parent.directory else cwd
             with suppress(OverlayOnly):
                 return await source.fork(id, request.new_id, at=at, cwd=new_cwd, title=title)
-        created = await self._created(principal, parent, source, request, last)
+        parent = self._with_agent_of_copies(parent, source)
+        created = await self._created(principal, parent, request, last)
         async with self._quotas.reserve(principal, sessions=1, bytes=1):
             if source is None:
                 return await self._store.fork(
@@ -91,6 +93,22 @@ class SessionForker:
                     ],
                 )
             return await self._copy_from_source(source, parent, request, created, last)
+
+    def _with_agent_of_copies(self, parent: Session, source: Source | None) -> Session:
+        """Return a session with the agent of its forks.
+
+        In a session of another tool, a configured model answers, and never the demo agent. A
+        session that was imported from a file may name no agent or segue's own one.
+        """
+        workspace, agent = parent.workspace, parent.agent
+        if source is not None:
+            return replace(parent, agent=self._records.author(workspace, source.name))
+        tool = registry.find(parent.source)
+        if tool is None or not (agent is None or self._records.is_default(workspace, agent)):
+            return parent
+        author = self._records.agent_of_copies(workspace, tool.name, tool.label)
+        local = {name: value for name, value in parent.local_settings.items() if name != "agent"}
+        return replace(parent, agent=author, local_settings=local)
 
     async def _copy_from_source(
         self, source: Source, parent: Session, request: ForkRequest, created: Created, last: int
@@ -112,7 +130,6 @@ class SessionForker:
         self,
         principal: Principal,
         parent: Session,
-        source: Source | None,
         request: ForkRequest,
         last: int,
     ) -> Created:
@@ -122,9 +139,7 @@ class SessionForker:
         real_cwd = directories.real(cwd)
         if principal.local:
             parent = parent.for_local_turn()
-        # In a session of another tool, a configured model answers, and never the demo agent.
-        agent = parent.agent if source is None else self._records.author(workspace, source.name)
-        agent = agent or await self._records.built_in_agent(workspace)
+        agent = parent.agent or await self._records.built_in_agent(workspace)
         await self._records.store_built_in(workspace, agent, parent.environment_id)
         return Created(
             cwd=cwd,

@@ -237,9 +237,13 @@ class SessionAgents:
         """Return the specification of a session's agent, with the overrides of a turn."""
         if session.agent is None:
             config = await self._config.all(session.workspace)
-            return {"kind": "default", "config": config, **overrides}
-        spec = await self.spec_of(session.workspace, session.agent, local=local)
-        return _with_overrides(spec, overrides)
+            spec = {"kind": DEFAULT, "config": config, **overrides}
+        else:
+            spec = await self.spec_of(session.workspace, session.agent, local=local)
+            spec = _with_overrides(spec, overrides)
+        # A session that was imported from a file may name no agent or segue's own one.
+        tool = source_registry.find(session.source)
+        return spec if tool is None else {**model_spec(tool.label), **spec}
 
     async def spec_of(self, workspace: str, agent: AgentRef, *, local: bool = False) -> AgentSpec:
         """Return the specification of an agent: its record, the session's overrides, settings."""
