@@ -8,6 +8,8 @@ import pytest
 
 from segue.acp.conformance import Report, check_agent, start_command
 from segue.acp.conformance.session import Prompts
+from segue.model.principal import LOCAL
+from segue.model.query import Query
 from tests.agents.provider import Provider, Say
 from tests.clients import toolbox
 from tests.interfaces.acp.test_real_traces import CLAUDE
@@ -33,6 +35,10 @@ async def test_segue_passes_every_check(testbed: AcpTestbed, version: int) -> No
     assert report.versions == [version] and wrong(report) == [], report.to_text()
     skipped = {result.check for result in report.results if result.outcome == "skipped"}
     assert skipped <= {"PROMPT-005"}  # segue accepts all content
+    async with testbed.hub() as hub:  # nothing is left, also not in the trash
+        assert report.sessions_left == 0
+        page = await hub.sessions.list(LOCAL, Query(trash=True, archived="include"))
+        assert page.sessions == []
 
 
 @pytest.mark.full

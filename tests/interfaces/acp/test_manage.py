@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from segue.model.errors import NotFound
 from segue.model.principal import LOCAL
-from tests.interfaces.acp.harness import Client, is_idle
+from tests.interfaces.acp.harness import Client, ErrorResponse, is_idle
 from tests.interfaces.acp.testbed import AcpTestbed
 
 MISSING_ID = "0198c2a4-0000-7000-8000-000000000000"
@@ -53,6 +54,19 @@ async def test_deleted_session_can_be_restored(testbed: AcpTestbed, version: int
         await client.request("session/delete", {"sessionId": id})
         await hub.editor.restore(LOCAL, id)
         assert await list_ids(client) == [id]
+
+
+async def test_session_is_deleted_permanently_on_request(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version) as client, testbed.hub() as hub:
+        id = await client.new_session("/")
+        for _ in range(2):
+            meta = {"segue": {"permanently": True}}
+            await client.request("session/delete", {"sessionId": id, "_meta": meta})
+        with pytest.raises(NotFound):
+            await hub.sessions.get(LOCAL, id)
+        with pytest.raises(ErrorResponse, match="permanently"):
+            bad_meta = {"segue": {"permanently": "no"}}
+            await client.request("session/delete", {"sessionId": id, "_meta": bad_meta})
 
 
 async def test_delete_ends_the_turn_and_closes_the_session(

@@ -14,7 +14,7 @@ from . import connection_checks, session_checks, turn_checks
 from .connection_checks import initialize_params
 from .peer import AgentError, CheckFailed, CheckSkipped, Peer, Transport
 from .report import Report, Result
-from .session import CHECKS, Check, Prompts, Steps
+from .session import CHECKS, Check, Prompts, Steps, delete_params
 
 # Importing these modules registers their checks.
 CHECK_MODULES = (connection_checks, session_checks, turn_checks)
@@ -206,7 +206,7 @@ class _Runner:
                 if Steps(peer, greeting, "", self._prompts).has("delete"):
                     for id in list(sessions):
                         with suppress(AgentError):
-                            await peer.request("session/delete", {"sessionId": id})
+                            await peer.request("session/delete", delete_params(id))
                             sessions.remove(id)
             except (AgentError, CheckFailed):
                 pass  # the report says how many are left

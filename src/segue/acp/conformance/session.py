@@ -27,6 +27,11 @@ OPTIONAL_METHODS = {
 _BASELINE_V2 = ("list", "resume", "close")
 
 
+def delete_params(session_id: str) -> dict[str, Any]:
+    """Return the parameters of `session/delete`; segue's agents then keep nothing in the trash."""
+    return {"sessionId": session_id, "_meta": {"segue": {"permanently": True}}}
+
+
 class Prompts(NamedTuple):
     """The texts of prompts: one that is answered soon, and one whose turn can be cancelled."""
 

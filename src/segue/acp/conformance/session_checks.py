@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from .peer import AgentError, CheckSkipped
-from .session import Steps, check, expect, is_absolute, message_kinds
+from .session import Steps, check, delete_params, expect, is_absolute, message_kinds
 
 _UNKNOWN = "01900000-0000-7000-8000-000000000000"
 
@@ -205,7 +205,7 @@ async def _closed(steps: Steps) -> None:
 async def _delete(steps: Steps) -> None:
     steps.require("delete")
     session = await steps.prompted()
-    await steps.call("session/delete", {"sessionId": session})
+    await steps.call("session/delete", delete_params(session))
     if steps.has("list"):
         ids = [row.get("sessionId") for row in await steps.list(cwd=steps.cwd)]
         expect(session not in ids, "the session is still listed")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -30,6 +30,7 @@ from segue.model.session import Session
 from .session_access import SessionAccess, canonical_id
 
 log = logging.getLogger("segue.acp")
+T = TypeVar("T")
 
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 1000
@@ -49,6 +50,12 @@ class _OwnFilters(msgspec.Struct, frozen=True, rename="camel"):
     tag: str | None = None
     include_worktrees: bool = False
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE_SIZE
+
+
+class _DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
+    """The options of `session/delete` in segue's `_meta`."""
+
+    permanently: bool = False
 
 
 class ManageHandlers:
@@ -86,10 +93,13 @@ class ManageHandlers:
 
     async def delete(self, request: wire.SessionRequest) -> wire.Empty:
         """Answer `session/delete`. Deleting a session that does not exist succeeds."""
+        options = _own_fields(request.meta, _DeleteOptions)
+        editor = self._hub.editor
         session_id = canonical_id(request.session_id)
         async with self._attached.lock(session_id):
             try:
-                await self._close_and(self._hub.editor.trash, session_id)
+                delete = editor.purge if options.permanently else editor.trash
+                await self._close_and(delete, session_id)
             except NotFound:
                 log.info("session %s does not exist; nothing to delete", session_id)
         return wire.Empty()
@@ -158,16 +168,21 @@ class ManageHandlers:
         await self._attached.detach(session_id, end_turn_and_edit)
 
 
+def _own_fields(meta: Mapping[str, Any] | None, type: type[T]) -> T:
+    """Return segue's own fields of a request's `_meta`. Raises RpcError if one is invalid."""
+    try:
+        return msgspec.convert((meta or {}).get(NAMESPACE, {}), type)
+    except msgspec.ValidationError as error:
+        raise invalid_params(error, f"_meta.{NAMESPACE}") from None
+
+
 def _parse_query(request: wire.ListRequest) -> Query:
     """Return the filters of a list.
 
     They are in the protocol's fields, in fields of a proposed extension, or in segue's `_meta`.
     Raises RpcError if one of them is invalid.
     """
-    try:
-        own_filters = msgspec.convert((request.meta or {}).get(NAMESPACE, {}), _OwnFilters)
-    except msgspec.ValidationError as error:
-        raise invalid_params(error, f"_meta.{NAMESPACE}") from None
+    own_filters = _own_fields(request.meta, _OwnFilters)
     if request.cwd is not None and not os.path.isabs(request.cwd):
         raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, not {request.cwd!r}")
     archived = _ARCHIVED_FILTERS.get(request.archived)
