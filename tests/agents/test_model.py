@@ -216,6 +216,17 @@ async def test_a_refused_local_connection_is_retried_twice_and_names_the_address
     assert statuses == ["running", *(["rescheduling", "running"] * 2), "idle"]
 
 
+async def test_an_unknown_host_name_is_tried_as_often_as_a_refused_local_connection(
+    setup: ModelSetup,
+) -> None:
+    async with setup:
+        await setup.hub.config.set("local", "model.base_url", "http://model.invalid")
+        session = await setup.session(agent=await spec(setup, backoff=0.01))
+        bodies = await setup.run_prompt("Hi", session)
+    *tries, last = bodies_of(bodies, "failed")
+    assert len(tries) == 2 and "tried 3 times" in last.message
+
+
 async def test_a_server_that_starts_during_the_retries_answers(setup: ModelSetup) -> None:
     async with setup:
         url = await _unused_address()

@@ -3,7 +3,14 @@
 from pathlib import Path
 
 from segue.hub import Hub
-from segue.model.event import Event, PermissionAnswered, PermissionAsked, ToolCall, ToolResult
+from segue.model.event import (
+    Event,
+    PermissionAnswered,
+    PermissionAsked,
+    StatusChanged,
+    ToolCall,
+    ToolResult,
+)
 from segue.model.principal import LOCAL
 from segue.model.session import Session
 from segue.render.items import build_items
@@ -53,3 +60,14 @@ async def test_a_live_result_finds_its_call_in_the_stream_or_the_history(
         assert await tracker.find_opening(result) == call  # read from the history
         created = (await hub.history.events(LOCAL, session.id, limit=1))[0]
         assert await tracker.find_opening(created) is None
+
+
+async def test_pause_before_another_attempt_names_no_cause(tmp_path: Path) -> None:
+    """The failure before it has the cause: a model that is busy, or one that is not reached."""
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        pause = StatusChanged(status="rescheduling")
+        events = list(await hub.editor.append(LOCAL, id, StatusChanged(status="running"), pause))
+        session = await hub.sessions.get(LOCAL, id)
+        items = build_items(session, events, pair_events(events))
+    assert [item.text for item in items] == ["Trying again"]

@@ -193,7 +193,7 @@ def _end_text(event: Event) -> str:
         case Interrupted(reason=reason):
             return "Interrupted" if reason == "cancelled" else f"Interrupted: {reason}"
         case StatusChanged(status="rescheduling", message=message):
-            return message or "The model is busy; trying again"
+            return message or "Trying again"
         case StatusChanged(status="terminated"):
             return "The session has ended"
         case StatusChanged() as body:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -27,10 +28,13 @@ def connection_message(error: Exception, address: str | None) -> str | None:
     return f"the model at {location} cannot be reached: {reason}; {check}"
 
 
-def is_refused_locally(error: Exception, address: str | None) -> bool:
-    """Return True if this machine refused the connection because no server listens there."""
+def is_unlikely_to_recover(error: Exception, address: str | None) -> bool:
+    """Return True if no server listens on this machine, or if a host name cannot be resolved."""
+    causes = list(_causes(error))
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return True
     return _is_loopback(address) and any(
-        isinstance(cause, ConnectionRefusedError) for cause in _causes(error)
+        isinstance(cause, ConnectionRefusedError) for cause in causes
     )
 
 

@@ -39,7 +39,7 @@ from segue.model.event import (
 )
 
 from .conversation import DIALECT, provider_extra
-from .errors import connection_message, is_refused_locally
+from .errors import connection_message, is_unlikely_to_recover
 from .settings import Settings, unsupported_by_provider
 
 MAX_BACKOFF_SECONDS = 60.0
@@ -48,8 +48,9 @@ MAX_RETRY_AFTER_SECONDS = 300.0
 DEFAULT_CONTEXT_TOKENS = 128_000
 # More attempts seldom repair a malformed response.
 MAX_MALFORMED_ATTEMPTS = 3
-# A local server that refuses connections may be starting; it will not start after minutes.
-MAX_LOCAL_ATTEMPTS = 3
+# A local server that refuses connections may be starting; it will not start after minutes. A host
+# name that cannot be resolved is wrong, or the network is down.
+MAX_UNREACHABLE_ATTEMPTS = 3
 
 _TRANSIENT = (
     errors.ModelRateLimitError,
@@ -219,8 +220,8 @@ class ModelRequests:
         message = connection_message(error, address) or _provider_message(error)
         retryable = self._is_retryable(error, attempt)
         max_attempts = self._settings.retries + 1
-        if is_refused_locally(error, address):
-            max_attempts = min(max_attempts, MAX_LOCAL_ATTEMPTS)
+        if is_unlikely_to_recover(error, address):
+            max_attempts = min(max_attempts, MAX_UNREACHABLE_ATTEMPTS)
         await turn.finish(partial=True, extra={DIALECT: {"discarded": True}})
         if not retryable or attempt >= max_attempts:
             await turn.emit(self._failed_call())
