@@ -76,6 +76,13 @@ def test_restore_rejects_sessions_outside_the_trash(run: Run) -> None:
     assert "segue unarchive" in run("restore", id).stderr
 
 
+def test_misspelt_title_is_pointed_to_the_search_that_finds_it(run: Run) -> None:
+    id = run("new", "--title", "Release plan").stdout.strip()
+    assert "`segue search WORDS`" in run("show", "Relase plan").stderr
+    (match,) = json.loads(run("search", "Relase", "plan", "--format", "json").stdout)
+    assert match["id"] == id
+
+
 def test_import_of_an_existing_session_suggests_new_id(run: Run, tmp_path: Path) -> None:
     id = run("new", "--title", "Once").stdout.strip()
     file = str(tmp_path / "session.jsonl")

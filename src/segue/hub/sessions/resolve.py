@@ -142,7 +142,9 @@ def _no_match_message(name: str, *, trashed: bool) -> str:
     hint = ""
     if _is_short(name) and ids.prefix_range(name, "sesn") is not None:
         hint = f" (an id prefix needs at least {MIN_PREFIX_LENGTH} characters)"
-    advice = (
-        "`segue trash list` to see the trash" if trashed else "`segue list` to see your sessions"
-    )
+    advice = "`segue list` to see your sessions"
+    if trashed:
+        advice = "`segue trash list` to see the trash"
+    elif not _may_be_native_id(name) and not hint:
+        advice += ", or `segue search WORDS`, which also corrects misspelt words"
     return f"no session matches {name!r}{where}{hint}; run {advice}"
