@@ -76,6 +76,12 @@ def test_restore_rejects_sessions_outside_the_trash(run: Run) -> None:
     assert "segue unarchive" in run("restore", id).stderr
 
 
+def test_prompt_without_a_session_shows_which_one_receives_it(run: Run) -> None:
+    id = run("new", "--title", "Release plan").stdout.strip()
+    assert f"To session {id} (Release plan)\n" in run("prompt", "hello").stderr
+    assert "To session" not in run("prompt", id, "hello").stderr
+
+
 def test_misspelt_title_is_pointed_to_the_search_that_finds_it(run: Run) -> None:
     id = run("new", "--title", "Release plan").stdout.strip()
     assert "`segue search WORDS`" in run("show", "Relase plan").stderr

@@ -88,6 +88,8 @@ def prompt_command(target: Target, words: tuple[str, ...], title: str | None) ->
     Example: segue prompt new "What can you do?"
              segue prompt "And what else?"
     """
+    from segue.interfaces.cli.output.text import one_line
+
     session, text = _session_and_text(words)
     prompt = sys.stdin.read() if text == "-" else text
     if not prompt.strip():
@@ -107,6 +109,9 @@ def prompt_command(target: Target, words: tuple[str, ...], title: str | None) ->
             click.echo(click.style(created.id, dim=True), err=True)
             return await run_turn(hub, principal, created.id, prompt)
         existing = await find_session(hub, principal, name)
+        if session is None:
+            named = f" ({one_line(existing.title)})" if existing.title else ""
+            click.echo(click.style(f"To session {existing.id}{named}", dim=True), err=True)
         if (owner := await hub.sessions.owner(principal, existing.id)) is not None:
             await hub.turns.prepare_for_prompt(principal, existing.id)
             click.echo(f"Imported from {owner} into segue's store.", err=True)
