@@ -1,6 +1,7 @@
 """The SDK for agent authors: declarations, tools, plans, the client and hooks."""
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ def texts(client: Client) -> list[str]:
             [update.body["content"]] if client.version == 1 else update.body.get("content") or []
         )
     ]
+
+
+def _select(option: str, params: dict[str, Any]) -> dict[str, Any]:
+    return selected(option)
 
 
 def tool_updates(client: Client) -> list[dict[str, Any]]:
@@ -265,7 +270,7 @@ async def test_tool_call_shows_progress_changes_and_failure(
 async def test_proposed_diff_is_a_change_only_if_it_is_allowed_and_made(
     testbed: AcpTestbed,
 ) -> None:
-    answers = [
+    endings = [
         ("fails", "reject"),
         ("returns", "reject"),
         ("raises", "allow"),
@@ -273,8 +278,8 @@ async def test_proposed_diff_is_a_change_only_if_it_is_allowed_and_made(
     ]
     async with testbed.connect_program(1, DECLARING, stderr=None) as (client, _):
         id = await client.new_session("/")
-        for ending, option in answers:
-            client.answer_permission = lambda params, option=option: selected(option)
+        for ending, option in endings:
+            client.answer_permission = partial(_select, option)
             with suppress(ErrorResponse):
                 await client.run_prompt(id, f"edit {ending}")
         shown = [request["toolCall"]["content"] for request in client.permission_requests]
