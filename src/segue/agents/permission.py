@@ -8,7 +8,6 @@ from typing import Any
 from segue.model.event import (
     READ_ONLY_KINDS,
     AnyBody,
-    ConfigChanged,
     Option,
     PermissionAnswered,
     PermissionAsked,
@@ -19,7 +18,14 @@ from segue.model.event import (
 )
 from segue.model.session import ALWAYS_ALLOWED, Session
 
-from .base import ALLOW, REJECT, Answer, PermissionRequest, Turn
+from .base import (
+    ALLOW,
+    REJECT,
+    Answer,
+    PermissionRequest,
+    Turn,
+    remember_permission,
+)
 from .base.spec import PermissionOverride
 
 # The fields of a call that segue has already denied, so that no client runs it.
@@ -127,14 +133,6 @@ def permission_request(call_id: str | None, title: str, name: str) -> Permission
     """Return the question whether a tool may run."""
     always = Option(id="allow_always", name=f"Always allow {name} here", kind="allow_always")
     return PermissionRequest(title=title, options=(ALLOW, always, REJECT), call_id=call_id)
-
-
-async def remember_permission(turn: Turn, name: str, answer: Answer) -> None:
-    """Remember in the session that the user always allows a tool."""
-    names = turn.session.options.get(ALWAYS_ALLOWED, ())
-    always = answer.option is not None and answer.option.kind == "allow_always"
-    if always and name not in names:
-        await turn.emit(ConfigChanged(options={ALWAYS_ALLOWED: sorted({*names, name})}))
 
 
 def read_answers(bodies: Iterable[AnyBody]) -> dict[str, Answer | None]:

@@ -291,6 +291,21 @@ async def test_proposed_diff_is_a_change_only_if_it_is_allowed_and_made(
     assert paths == [[], [], [], ["/a"]]
 
 
+async def test_tool_that_is_always_allowed_is_not_asked_about_again(testbed: AcpTestbed) -> None:
+    async with testbed.connect_program(1, DECLARING, stderr=None) as (client, _):
+        id = await client.new_session("/")
+        client.answer_permission = partial(_select, "allow_always")
+        await client.run_prompt(id, "always count")
+        await client.run_prompt(id, "always count")
+        assert len(client.permission_requests) == 1
+        client.answer_permission = partial(_select, "reject")
+        await client.run_prompt(id, "always other")
+        assert texts(client) == ["count True", "count True", "other False"]
+        other = await client.new_session("/")
+        await client.run_prompt(other, "always count")
+        assert len(client.permission_requests) == 3
+
+
 async def test_turn_reads_capabilities_and_meta_of_its_client(
     testbed: AcpTestbed, version: int
 ) -> None:

@@ -53,7 +53,7 @@ from .ports import (
     Tools,
     TurnPort,
 )
-from .tool_run import ToolRun
+from .tool_run import ToolRun, remember_permission
 from .turn import (
     Turn,
     streamed_draft,
@@ -103,5 +103,6 @@ __all__ = [
     "Tools",
     "Turn",
     "TurnPort",
+    "remember_permission",
     "streamed_draft",
 ]

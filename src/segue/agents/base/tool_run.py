@@ -11,6 +11,7 @@ from segue.model import ids
 from segue.model.content import Block, Content, Diff, FileChange, Text, as_content
 from segue.model.event import (
     AnyBody,
+    ConfigChanged,
     Draft,
     Event,
     Location,
@@ -20,6 +21,7 @@ from segue.model.event import (
     ToolKind,
     ToolResult,
 )
+from segue.model.session import ALWAYS_ALLOWED, Session
 from segue.model.tools.patches import file_change
 
 from .client import PROTOCOL, Terminal
@@ -33,6 +35,8 @@ Paths = Iterable[str | Location]
 class CallSteps(Protocol):
     """The part of a turn that tool calls use."""
 
+    @property
+    def session(self) -> Session: ...
     async def emit(self, *bodies: AnyBody | Draft) -> list[Event]: ...
     async def request_permission(
         self, title: str, options: Sequence[Option], call_id: str | None
@@ -173,11 +177,19 @@ class ToolRun:
         title: str | None = None,
         options: Sequence[Option] = (ALLOW, ALLOW_ALWAYS, REJECT),
     ) -> Answer:
-        """Ask the user for permission to run the call, and wait for the answer."""
+        """Ask the user for permission to run the call, and wait for the answer.
+
+        If the user always allows the tool, the session remembers its name, and later calls that
+        offer the same are allowed without a request.
+        """
+        always = next((option for option in options if option.kind == "allow_always"), None)
+        if always and self._call.name in self._steps.session.options.get(ALWAYS_ALLOWED, ()):
+            return Answer(option=always)
         await self._store_content(at_once=bool(self._content))
         self._proposed = list(self._content)
         name = title or self._call.title or self._call.name
         answer = await self._steps.request_permission(name, options, self.id)
+        await remember_permission(self._steps, self._call.name, answer)
         if not answer.allowed:
             self._withdraw_proposals()
         return answer
@@ -197,6 +209,14 @@ class ToolRun:
             content = (*content, Text(text=self._progress))
         extra = {} if self._shown is None else {PROTOCOL: {"terminal": self._shown}}
         await self._steps.emit(ToolCallChanged(call_id=self.id, content=content, extra=extra))
+
+
+async def remember_permission(steps: CallSteps, name: str, answer: Answer) -> None:
+    """Remember in the session that the user always allows a tool."""
+    names = steps.session.options.get(ALWAYS_ALLOWED, ())
+    always = answer.option is not None and answer.option.kind == "allow_always"
+    if always and name not in names:
+        await steps.emit(ConfigChanged(options={ALWAYS_ALLOWED: sorted({*names, name})}))
 
 
 def _locations(paths: Paths) -> tuple[Location, ...]:

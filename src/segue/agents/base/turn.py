@@ -30,7 +30,6 @@ from .client import PROTOCOL, Client
 from .declaration import MODE, MODEL, OFFERED, Commands, offered_commands, with_value
 from .ports import (
     ALLOW,
-    ALLOW_ALWAYS,
     REJECT,
     Answer,
     Keyring,
@@ -349,12 +348,14 @@ class Turn:
     async def request_permission(
         self,
         title: str,
-        options: Sequence[Option] = (ALLOW, ALLOW_ALWAYS, REJECT),
+        options: Sequence[Option] = (ALLOW, REJECT),
         call_id: str | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Answer:
         """Ask the user for permission, through any interface, and wait for the answer.
 
+        If `options` has one to allow always, the agent must remember the answer itself; a ToolRun
+        does.
         `extra` has fields that only one protocol has, for clients that use it.
         """
         await self.emit()

@@ -11,7 +11,15 @@ import msgspec
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import ToolDefinition
 
-from segue.agents.base import ALLOW, Answer, McpTool, PermissionRequest, Tools, Turn
+from segue.agents.base import (
+    ALLOW,
+    Answer,
+    McpTool,
+    PermissionRequest,
+    Tools,
+    Turn,
+    remember_permission,
+)
 from segue.agents.base.spec import PermissionOverride, tool_name
 from segue.agents.base.turn_hooks import HookedCall, Hooks, PostToolDecision
 from segue.agents.permission import (
@@ -24,7 +32,6 @@ from segue.agents.permission import (
     policy_by_key,
     read_answers,
     refusal,
-    remember_permission,
 )
 from segue.agents.tools import BUILT_IN, Tool, ToolContext, ToolError, failed_result
 from segue.model import ids

@@ -101,6 +101,11 @@ class Declaring:
             if ending == "raises":
                 raise OSError("the disk is full")
 
+    async def _always(self, turn: segue.Turn, tool: str) -> None:
+        async with turn.tool(tool) as call:
+            answer = await call.request_permission()
+        await turn.send_message(f"{tool} {answer.allowed}")
+
     async def _broken(self, turn: segue.Turn, rest: str) -> None:
         async with turn.tool("fail") as call:
             await call.write("begun")
