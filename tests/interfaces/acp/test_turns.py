@@ -126,6 +126,24 @@ async def test_failure_is_reported_once(testbed: AcpTestbed) -> None:
         assert "notice" not in [update.kind for update in await watcher.replay(id, "/")]
 
 
+async def test_replay_says_how_turns_failed(testbed: AcpTestbed) -> None:
+    async with testbed.connect_in_process(1) as client:
+        id = await client.new_session("/")
+        await client.request_error("session/prompt", client.prompt_params(id, "/fail no luck"))
+        prompt = await client.start_prompt(id, "/say begun\n/wait 60")
+        await client.notify("session/cancel", {"sessionId": id})
+        await client.wait_response(prompt)
+        await client.run_prompt(id, "/say fine")
+        assert "segue" not in str([update.body.get("_meta") for update in client.updates()])
+        marked = [
+            (update.body["content"]["text"], update.body["_meta"]["segue"]["stopReason"])
+            for update in await client.replay(id, "/")
+            if "segue" in update.body.get("_meta", {})
+        ]
+    assert [reason for _, reason in marked] == ["error", "cancelled"]
+    assert marked[0][0].startswith("[The turn failed: ") and "no luck" in marked[0][0]
+
+
 class FailsOnTheWay:
     """Emits errors after which its turn continues."""
 
@@ -404,7 +422,9 @@ async def test_text_before_a_cancel_is_stored(testbed: AcpTestbed, version: int)
             await client.wait_for_update(is_idle)
         live = conversation(client.updates())
         replayed = conversation(await client.replay(id, "/"))
-        assert replayed[1:] == live[version - 1 :]
+        # In version 1 only a response says live how the turn ended.
+        ended = [("agent", "[The turn was cancelled.]")] if version == 1 else []
+        assert replayed[1:] == [*live[version - 1 :], *ended]
         assert replayed[1] == ("agent", "kept")
 
 

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from segue.acp import v1, wire
 from segue.acp.content import write_blocks
+from segue.interfaces.acp.meta import NAMESPACE
 from segue.model.content import Content, Diff, FileChange, Text
 from segue.model.event import (
     AgentMessage,
@@ -19,6 +20,7 @@ from segue.model.event import (
     Event,
     Failed,
     InfoChanged,
+    Interrupted,
     PlanChanged,
     StatusChanged,
     ThreadChanged,
@@ -50,7 +52,7 @@ from .content import (
     text_block,
     tool_call_fields,
 )
-from .forwarding import meta_of, with_own_mode
+from .forwarding import meta_of, turn_error, with_own_mode
 
 _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentThoughtChunk]] = {
     UserMessage: v1.UserMessageChunk,
@@ -73,19 +75,55 @@ class EncoderV1:
         self._calls: dict[str, ToolCall] = {}  # that have not ended
         self._settings: tuple[Any, Any, Any] = (None, None, None)  # mode, options, commands
         self._streamed_lengths: dict[str, int] = {}  # characters sent as deltas, by message id
+        self._replayed_end: Event | None = None  # the last error or interruption in a replay
 
     def encode_replayed(self, event: Event) -> Iterator[v1.Update]:
-        """Encode an event of the history that a client loads."""
+        """Encode an event of the history that a client loads.
+
+        A live client learns from the response to its prompt that the turn failed or was cancelled.
+        In a replay a message says it.
+        """
+        match event.body:
+            case Failed(retry="exhausted" | "terminal", server=None) | Interrupted():
+                self._replayed_end = event
+            case AgentMessage() | ToolCall() | StatusChanged(stop_reason="end_turn"):
+                self._replayed_end = None
+            case StatusChanged(status="idle" | "terminated", stop_reason="error" | "cancelled"):
+                yield from self._encode_replayed_end(event)
+            case UserMessage():  # other tools do not store that a turn has ended
+                yield from self._encode_replayed_end()
         if not isinstance(event.body, NOT_REPLAYED):
             yield from self.encode_event(event, None)
+
+    def _encode_replayed_end(self, ended: Event | None = None) -> Iterator[v1.Update]:
+        """Encode why a replayed turn ended. `ended` is its end, if the history has it."""
+        event, self._replayed_end = self._replayed_end or ended, None
+        if event is None:
+            return
+        meta: dict[str, Any] = {"stopReason": "cancelled"}
+        text = "The turn was cancelled."
+        match event.body:
+            case Interrupted(reason="cancelled") | StatusChanged(stop_reason="cancelled"):
+                pass
+            case Interrupted(reason=reason):
+                meta, text = {"stopReason": "error"}, f"The turn was interrupted: {reason}"
+            case body:
+                error = turn_error(body if isinstance(body, Failed) else None)
+                meta = {"stopReason": "error", "error": error.to_wire()}
+                text = f"The turn failed: {error.message}"
+        yield v1.AgentMessageChunk(
+            content=text_block(f"[{text}]"), message_id=event.id, meta={NAMESPACE: meta}
+        )
 
     def encode_created(self, session: Session) -> Iterator[wire.SessionUpdate]:
         """Encode the commands of a session, which the response has no field for."""
         if commands := options.commands_v1(session):
             yield v1.AvailableCommandsUpdate(available_commands=commands)
 
-    def encode_opened(self, session: Session) -> Iterator[wire.SessionUpdate]:
-        """Encode the commands, title and time that end a replay."""
+    def encode_opened(self, session: Session) -> Iterator[v1.Update]:
+        """Encode how the last turn failed, and the commands, title and time that end a replay."""
+        if session.turn is None:
+            yield from self._encode_replayed_end()
         yield from self.encode_created(session)
         yield encode_current_info(session)
 
