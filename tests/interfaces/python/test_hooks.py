@@ -325,5 +325,14 @@ def test_invalid_hooks_are_refused_at_once(hooks: Any, message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         segue.create_session(model=MODEL, hooks=hooks)
     assert message in str(refused.value)
-    with pytest.raises(InvalidInput, match="hooks needs a real model"):
+    with pytest.raises(InvalidInput, match="hooks does not work with the model demo"):
         segue.create_session(model="demo", hooks={"Stop": [HookMatcher(None, [print])]})
+
+
+@pytest.mark.parametrize("more", [{}, {"disallowed_tools": ["Bash(git:*)"]}])
+def test_function_in_place_of_matchers_is_refused(more: dict[str, Any]) -> None:
+    async def hook(*values: Any) -> dict[str, Any]:
+        return {}
+
+    with pytest.raises(InvalidInput, match="PreToolUse must be a list of matchers"):
+        segue.create_session(model=MODEL, hooks={"PreToolUse": hook}, **more)

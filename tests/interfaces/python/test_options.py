@@ -124,6 +124,13 @@ async def test_dont_ask_refuses_without_asking(environment: Environment) -> None
     assert [denial["tool_name"] for denial in result.permission_denials] == ["write"]
 
 
+async def test_unknown_provider_is_refused_before_the_session_exists(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="there is no provider 'frob'"):
+        async with segue.create_session(model="frob:x", store=tmp_path):
+            raise AssertionError("the session was created")
+    assert await segue.list_sessions(store=tmp_path) == []
+
+
 @with_open_hub
 async def test_rules_allow_and_forbid_commands(environment: Environment) -> None:
     environment.script(

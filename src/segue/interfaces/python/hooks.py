@@ -55,6 +55,20 @@ class _Matcher(NamedTuple):
         return self.pattern.search(tool_name) is not None
 
 
+def check_matchers(matchers: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for an unknown event, or hooks of an event that are not a list."""
+    if unknown := sorted(matchers.keys() - set(EVENTS)):
+        raise InvalidInput(
+            f"hooks: unknown event {unknown[0]!r}; known events are {', '.join(EVENTS)}"
+        )
+    for event, value in matchers.items():
+        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+            raise InvalidInput(
+                f"hooks: {event} must be a list of matchers, not {value!r};"
+                ' write [{"hooks": [function]}]'
+            )
+
+
 class ProgramHooks:
     """All hooks of a session."""
 
@@ -63,13 +77,7 @@ class ProgramHooks:
 
         Raises InvalidInput for an unknown event or a malformed matcher.
         """
-        if unknown := sorted(matchers.keys() - set(EVENTS)):
-            raise InvalidInput(
-                f"hooks: unknown event {unknown[0]!r}; known events are {', '.join(EVENTS)}"
-            )
-        for event, value in matchers.items():
-            if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-                raise InvalidInput(f"hooks: {event} must be a list of matchers, not {value!r}")
+        check_matchers(matchers)
         self._matchers = {
             event: [_read_matcher(event, matcher) for matcher in matchers[event]]
             for event in matchers

@@ -130,7 +130,7 @@ def check_options(model: str, options: Options) -> None:
             raise InvalidInput(f"add_dirs: there is no directory {os.fspath(path)}")
     for name in ("hooks", "env", "max_budget_usd", "thinking", "output_format", "agents"):
         if model == DEMO and options.get(name):
-            raise InvalidInput(f"{name} needs a real model; pass model=")
+            raise InvalidInput(f"{name} does not work with the model demo; choose another")
     for name, value in options.get("env", {}).items():
         if not isinstance(name, str) or not isinstance(value, str) or not _ENV_NAME.fullmatch(name):
             raise InvalidInput(

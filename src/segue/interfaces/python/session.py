@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from segue.agents.base.spec import DEMO, FUNCTIONS, SUBAGENTS
 from segue.agents.base.turn_hooks import HOOKS_KEY, TurnHooks
 from segue.hub import Hub
+from segue.hub.access.config import check_model
 from segue.hub.sessions import directories
 from segue.hub.turns.inbox import SystemText
 from segue.model import ids
@@ -32,7 +33,7 @@ from segue.model.principal import LOCAL
 from segue.model.session import Session
 
 from .command_rules import CommandRules
-from .hooks import ProgramHooks
+from .hooks import ProgramHooks, check_matchers
 from .hub_handle import HubHandle, open_handle
 from .messages import (
     Message,
@@ -49,6 +50,7 @@ from .options import (
     agent_overrides,
     check_options,
     read_mcp_server,
+    with_provider,
     without_absent,
 )
 from .permission import PermissionDecision, request_permission, session_changes
@@ -110,7 +112,9 @@ class SDKSession:
             for name, config in (options.get("mcp_servers") or {}).items()
         ]
         if self._rules.forbids_some and model == DEMO:
-            raise InvalidInput("disallowed_tools: a rule needs a real model; pass model=")
+            raise InvalidInput(
+                "disallowed_tools: rules do not work with the model demo; choose another"
+            )
         self._hooks = self._program_hooks(options)
         self._turn_hooks = TurnHooks(self._hooks, env)
         self._hooks_id: str | None = None
@@ -127,6 +131,7 @@ class SDKSession:
     def _program_hooks(self, options: Options) -> ProgramHooks | None:
         """Return the program's hooks, and the hook that forbids commands; None without any."""
         hooks = dict(options.get("hooks") or {})
+        check_matchers(hooks)
         if self._rules.forbids_some:
             forbid = {"matcher": "Bash", "hooks": [self._forbid]}
             hooks["PreToolUse"] = [forbid, *hooks.get("PreToolUse", ())]
@@ -206,6 +211,7 @@ class SDKSession:
         if self._turn_hooks != TurnHooks():
             self._hooks_id = hub.agent_registry.hooks.register(self._turn_hooks)
         if self._create_in is not None:
+            await asyncio.to_thread(check_model, with_provider(self._model))
             built_in = await hub.records.built_in_agent(LOCAL.workspace)
             agent = replace(built_in, overrides=self._overrides)
             if self._budget is not None:
