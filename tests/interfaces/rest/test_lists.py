@@ -182,7 +182,10 @@ async def test_sessions_can_be_filtered_by_directory_tag_source_and_words(tmp_pa
         assert await list_titles(api, source="claude") == []
         assert await list_titles(api, q="connection refused") == ["here"]
         assert await list_titles(api, q="nowhere") == []
-        assert await list_titles(api, tag="\0", source="\0") == []
+        assert await list_titles(api, tag="\0") == []
+        for unknown in ("zzz", "\0"):
+            message = await api.fails(400, "GET", "/v1/sessions", source=unknown)
+            assert "is not one of segue, claude" in message
         await api.fails(400, "GET", "/v1/sessions", cwd="relative")
         await api.fails(400, "GET", "/v1/sessions", q="!?")
 

@@ -256,7 +256,8 @@ async def test_archived_session_is_terminated_readable_and_not_listed(tmp_path: 
         first = (await api.ok("GET", f"/v1/sessions/{id}"))["stats"]
         assert (await api.ok("GET", f"/v1/sessions/{id}"))["stats"] == first
         body = {"events": [message("more")]}
-        assert "terminated" in await api.fails(400, "POST", f"/v1/sessions/{id}/events", body)
+        refusal = await api.fails(400, "POST", f"/v1/sessions/{id}/events", body)
+        assert "is archived and thereby terminated" in refusal
         await api.fails(400, "POST", f"/v1/sessions/{id}", {"title": "no"})
 
 

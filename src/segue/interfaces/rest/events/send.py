@@ -44,8 +44,9 @@ async def send_events(
 ) -> schemas.SentEvents:
     """Send events to a session. Raises InvalidInput if one of them cannot be sent."""
     if status(session) == "terminated":
+        state = "terminated" if session.archived_at is None else "archived and thereby terminated"
         raise InvalidInput(
-            f"session {ids.format_id('sesn', session.id)} is terminated and takes no more events"
+            f"session {ids.format_id('sesn', session.id)} is {state}; it takes no more events"
         )
     if any(isinstance(sent, InitialEvent) for sent in events):
         require_budget_left(session)

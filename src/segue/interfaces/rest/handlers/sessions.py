@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from segue.hub import tools
 from segue.hub.resources.agent_settings import check_settings
 from segue.hub.resources.first_events import InitialEvent
 from segue.hub.resources.records import built_in_environment, patch_metadata
@@ -22,7 +23,7 @@ from segue.model import clock, codec, ids, search_text
 from segue.model.errors import Busy, InvalidInput
 from segue.model.event import AgentRef, ConfigChanged, InfoChanged
 from segue.model.query import Query
-from segue.model.session import Session
+from segue.model.session import OWN, Session
 
 from . import agents, resources
 
@@ -149,12 +150,22 @@ def _query(request: RestRequest) -> Query:
         statuses=params.statuses(),
         cwd=params.text("cwd"),
         tag=params.text("tag"),
-        source=params.text("source"),
+        source=_source(request),
         text=words,
         order="created",
         descending=params.choice("order", "desc", "asc") == "desc",
         limit=params.limit(20, 1000),
     )
+
+
+def _source(request: RestRequest) -> str | None:
+    """Return the source to filter by, or None. Raises InvalidInput if there is none of its name."""
+    name = request.params.text("source")
+    sources = [item.name for item in request.hub.sources if item.workspace == request.workspace]
+    known = list(dict.fromkeys([OWN, *tools.names(), *sources]))
+    if name is not None and name not in known:
+        raise InvalidInput(f"source: {name!r} is not one of {', '.join(known)}")
+    return name
 
 
 def _id_filter(value: str | None, prefix: str) -> str | None:
