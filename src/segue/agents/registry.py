@@ -89,8 +89,9 @@ class AgentRegistry:
         factory = self._factories.get(spec.get("kind", ""))
         if factory is None:
             raise NoAgent(
-                f"this process has no agent of kind {spec.get('kind')!r};"
-                " prompt the session from the program that has it open"
+                f"this process has no agent of kind {spec.get('kind')!r}; continue the session"
+                " in the program of this agent, for example with"
+                ' `segue acp --agent "acp:python AGENT.py"` in an editor'
             )
         return factory(spec)
 

@@ -401,3 +401,8 @@ async def test_turn_shows_forms_and_pages(testbed: AcpTestbed, version: int) -> 
         await client.run_prompt(id, "extend")
         assert texts(client)[-1] == "{'answer': 2}"
         assert client.agent_requests[-2] == ("_example/began", {"a": 1})
+
+
+def test_process_without_the_agent_of_a_session_says_how_to_continue_it() -> None:
+    with pytest.raises(segue.errors.NoAgent, match="continue the session in the program"):
+        segue.AgentRegistry().build({"kind": "program:tidy"})
