@@ -218,6 +218,31 @@ async def test_server_that_died_leaves_its_deliveries_to_another(tmp_path: Path)
             await receiver.wait_for(1)
 
 
+async def test_unreadable_encryption_key_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(dispatcher, "CLAIM_SECONDS", 0)
+    tries = []
+    target = dispatcher.Dispatcher._target
+
+    async def count(self: Any, delivery: Any) -> Any:
+        tries.append(delivery)
+        return await target(self, delivery)
+
+    monkeypatch.setattr(dispatcher.Dispatcher, "_target", count)
+    async with open_receiver() as receiver:
+        async with open_api(tmp_path) as api:
+            await create(api, receiver, "agent.created")
+            await api.agent()
+        (tmp_path / "secret.key").unlink()
+        async with open_api(tmp_path) as api, delivering(api), asyncio.timeout(60):
+            while len(tries) < 5:
+                await asyncio.sleep(0.01)
+    (record,) = (line for line in caplog.records if "could not be delivered" in line.message)
+    assert "cannot read the encryption key" in record.message
+
+
 async def test_slow_webhook_does_not_delay_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -256,6 +256,8 @@ class TurnRunner:
         """
         if self.session.at_budget and not resumed:
             return "budget_reached"
+        if missing := await self._services.workdirs.make_missing(self.session):
+            await turn.emit(missing)
         if not self._local:
             await self._services.workdirs.allow_key(self.session)
         elif isinstance(self._agent, ReadsDirectorySettings):

@@ -83,6 +83,7 @@ class Dispatcher:
         self._webhooks = webhooks
         self._client = PostClient(private=private)
         self._wake = asyncio.Event()
+        self._logged_failure = ""
         self._tasks: dict[asyncio.Task[None], Delivery] = {}
         self._in_flight: Counter[str] = Counter()
         self._finished: list[Delivery] = []
@@ -98,7 +99,7 @@ class Dispatcher:
                     await self._deliver_due()
                 except SegueError as error:  # the next round tries again
                     if not isinstance(error, StoreUnreachable):  # the store logs the outage
-                        log.warning("webhooks could not be delivered: %s", error.message)
+                        self._log_failure(error)
                     await asyncio.sleep(POLL_SECONDS)
         finally:
             unwatch()
@@ -180,11 +181,18 @@ class Dispatcher:
         assert task is not None
         try:
             self._finish(await self._attempt(delivery, target))
+            self._logged_failure = ""
         except SegueError as error:  # it is due again when the claim ends
-            log.warning("a webhook could not be delivered: %s", error.message)
+            self._log_failure(error)
         finally:
             self._in_flight[delivery.webhook] -= 1
             self._tasks.pop(task, None)
+
+    def _log_failure(self, error: SegueError) -> None:
+        """Log why deliveries fail: once, until one is attempted or the reason changes."""
+        if error.message != self._logged_failure:
+            self._logged_failure = error.message
+            log.warning("webhooks could not be delivered: %s", error.message)
 
     def _finish(self, delivery: Delivery) -> None:
         self._finished.append(delivery)

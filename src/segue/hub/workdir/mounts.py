@@ -36,6 +36,16 @@ WORK = "work"  # name of the directory, in the data directory, that holds the se
 _TOKEN_KIND = "repository_token"
 
 
+def is_made_by_segue(session: Session) -> bool:
+    """Return whether a session's directory has the path of one that segue makes in some data
+    directory, for the session or for a fork's origin.
+    """
+    directory = Path(session.cwd)
+    if directory.parent.name != WORK or ids.parse(directory.name) != directory.name:
+        return False
+    return session.fork is not None or directory.name == session.id
+
+
 class RepositoryToken(RecordBody, frozen=True):
     """The body of the record of a repository's token, which is encrypted."""
 
@@ -122,10 +132,7 @@ class Mounts:
 
     def owns_directory(self, session: Session) -> bool:
         """Return whether segue created the session's directory, for it or for a fork's origin."""
-        directory = Path(session.cwd)
-        if directory.parent != self._work or ids.parse(directory.name) != directory.name:
-            return False
-        return session.fork is not None or directory.name == session.id
+        return Path(session.cwd).parent == self._work and is_made_by_segue(session)
 
     def state_path(self, session: Session) -> Path:
         """Return the path of the file that records what was done in the session's directory."""

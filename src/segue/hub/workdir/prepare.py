@@ -24,7 +24,7 @@ from segue.hub.resources.memories import Memories
 from segue.hub.resources.records import Records
 from segue.hub.resources.skills import Skills
 from segue.model import ids
-from segue.model.errors import NotFound, NotPermitted, SegueError
+from segue.model.errors import InvalidInput, NotFound, NotPermitted, SegueError
 from segue.model.event import Failed
 from segue.model.principal import Principal
 from segue.model.record import Record
@@ -35,7 +35,7 @@ from .isolation import private_directories
 from .locks import DirectoryLocks
 from .memory_sync import MemorySync, SyncState
 from .mounted_directory import MountedDirectory
-from .mounts import Mounts
+from .mounts import Mounts, is_made_by_segue
 from .outputs import Outputs, make_outputs_directory
 from .skill_files import SkillInstaller
 from .staging import remove_leftovers
@@ -43,6 +43,10 @@ from .state import DirectoryState, StateFile
 
 MAX_REJECTIONS = 100  # that one sync of a memory store reports
 PACKAGE_CACHES = "packages"  # in the data directory, one for each workspace
+_SHARING = (
+    "Servers of one database must have the same --data-dir (SEGUE_DATA_DIR), with its directory"
+    " work on a file system that they share"
+)
 DEFAULT_MOUNT_DIRECTORIES = ("/mnt", "/uploads", "/workspace")
 
 
@@ -190,6 +194,35 @@ class WorkDirectories:
         except (SegueError, OSError) as error:
             problem = _failure(error, prefix="could not prepare the session's directory: ")
             return [self._without_own_paths(problem)]
+
+    async def make_missing(self, session: Session) -> Failed | None:
+        """Make the directory that segue made for a session again if it is not on this machine.
+
+        Returns a problem if earlier turns may have left files in it. Raises InvalidInput if it is
+        in the data directory of another machine.
+        """
+        if await asyncio.to_thread(os.path.isdir, session.cwd):
+            return None
+        if not self._mounts.owns_directory(session):
+            if not is_made_by_segue(session):
+                return None
+            raise InvalidInput(
+                f"the directory of this session, {session.cwd}, is not on this machine. {_SHARING}",
+                remote_message=f"the directory of this session is not on this server. {_SHARING}",
+            )
+        await asyncio.to_thread(os.makedirs, session.cwd, mode=0o700, exist_ok=True)
+
+        def forget(state: DirectoryState) -> None:
+            state.attempted, state.memories = [], {}
+            state.skill_versions, state.skill_files = {}, {}
+
+        await self._state_file(session).update(forget)
+        if session.messages < 2:
+            return None
+        return Failed(
+            message="the directory of this session was not on this machine, and was made again"
+            f" without the files of earlier turns. {_SHARING}"
+        )
 
     async def allow_key(self, session: Session) -> None:
         """Record that turns of an API key write to a session's directory, if segue made it."""
