@@ -99,7 +99,7 @@ async def test_user_without_create_permission_can_use_an_existing_schema(
         await connection.execute(f"CREATE ROLE {role} LOGIN")
         try:
             guest = url.replace("postgres@", f"{role}@")
-            with pytest.raises(errors.StoreReadOnly, match="lacks the permission"):
+            with pytest.raises(errors.StoreReadOnly, match=r"permission.*GRANT CREATE ON DATABASE"):
                 await PostgresStore.open(guest)
             await connection.execute(f"CREATE SCHEMA segue AUTHORIZATION {role}")
             async with open_store(guest) as store:
@@ -408,6 +408,13 @@ async def test_an_unknown_database_is_a_clear_error(url: str) -> None:
     error = await refused(url.replace("/segue_", "/no_"))
     assert type(error) is errors.StoreError
     assert error.message.startswith("there is no such database: PostgreSQL at ")
+    assert error.message.endswith("create it with `createdb`")
+
+
+async def test_at_sign_in_a_password_is_an_error_that_says_how_to_write_it() -> None:
+    error = await refused("postgresql://me:p@secret@127.0.0.1:1/segue")
+    assert type(error) is errors.InvalidInput
+    assert "write %40 for @" in error.message
 
 
 async def test_a_wrong_password_is_a_clear_error(url: str) -> None:
@@ -422,6 +429,7 @@ async def test_a_wrong_password_is_a_clear_error(url: str) -> None:
             error = await refused(url.replace("postgres@", f"{role}:secret@"))
             assert type(error) is errors.StoreError
             assert error.message.startswith("the user name or password was refused by PostgreSQL")
+            assert "set PGPASSWORD" in error.message
             error = await refused(url.replace("postgres@", f"{role}@"))
             assert type(error) is errors.StoreError
         finally:

@@ -25,7 +25,15 @@ def test_suggested_options_contain_no_password(url: str) -> None:
 
 def test_suggested_options_name_the_variable_if_no_part_of_the_url_is_safe() -> None:
     target = Target(None, "local", "postgresql://me:pa/s3cret@127.0.0.1:1/app")
-    assert '--database-url "$SEGUE_DATABASE_URL"' in target.command_options()
+    assert '--database-url "${SEGUE_DATABASE_URL:?}"' in target.command_options()
+
+
+def test_commands_for_a_shell_name_the_variable_if_the_url_has_a_password() -> None:
+    for url in SECRET_URLS:
+        options = Target(None, "local", url).command_options(in_shell=True)
+        assert options.endswith('--database-url "${SEGUE_DATABASE_URL:?}"')
+    url = "postgresql://me@127.0.0.1/app"
+    assert Target(None, "local", url).command_options(in_shell=True).endswith(url)
 
 
 @pytest.mark.parametrize("url", SECRET_URLS)

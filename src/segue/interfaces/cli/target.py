@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Work = Callable[["Hub", Principal], Awaitable[T]]
 _STORE = "segue"  # the source of sessions in segue's own store
-_DATABASE_VARIABLE = "$SEGUE_DATABASE_URL"
+_DATABASE_VARIABLE = "${SEGUE_DATABASE_URL:?}"
 
 
 class HubReader(Protocol):
@@ -48,8 +48,19 @@ class Target:
         self.sources = sources
         self.principal = Principal(workspace=check_workspace(workspace), local=True)
 
-    def command_options(self) -> str:
-        """Return the options that select the same store in any terminal, without a password."""
+    @property
+    def has_secret_url(self) -> bool:
+        """Whether the URL of the database has a part that must not be shown."""
+        from segue.redact import redact_url
+
+        return self.database_url is not None and redact_url(self.database_url) != self.database_url
+
+    def command_options(self, *, in_shell: bool = False) -> str:
+        """Return the options that select the same store in any terminal, without a password.
+
+        With `in_shell`, a URL with a password is the variable SEGUE_DATABASE_URL, which the shell
+        must have; it refuses the command otherwise.
+        """
         import shlex
 
         from segue.redact import redact_url
@@ -58,7 +69,8 @@ class Target:
         if self.directory.absolute() != data_dir({**os.environ, "SEGUE_DATA_DIR": ""}):
             words += ["--data-dir", str(self.directory.absolute())]
         if self.database_url is not None:
-            words += ["--database-url", redact_url(self.database_url) or _DATABASE_VARIABLE]
+            url = None if in_shell and self.has_secret_url else redact_url(self.database_url)
+            words += ["--database-url", url or _DATABASE_VARIABLE]
         if self.principal.workspace != "local":
             words += ["--workspace", self.principal.workspace]
         options = shlex.join(words)

@@ -65,6 +65,12 @@ _ERRORS: dict[str, tuple[type[errors.StoreError], str]] = {
     "57P02": (errors.StoreUnreachable, "the server has crashed:"),
     "57P03": (errors.StoreUnreachable, "the server is starting up or shutting down:"),
 }
+_HINTS = {  # what to do
+    "42501": "; let this user own the schema `segue` and its tables, or let it make them with"
+    " `GRANT CREATE ON DATABASE … TO …`",
+    "28P01": "; set PGPASSWORD, or write postgresql://USER:PASSWORD@HOST/DATABASE, with %40 for @",
+    "3D000": "; create it with `createdb`",
+}
 _CONFLICTS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _LOST = (
     ConnectionError,
@@ -93,6 +99,11 @@ class Database:
     async def open(cls, url: str) -> Self:
         """Return the database at a URL, whose tables are created or migrated first."""
         quiet_pool()
+        if url.partition("://")[2].partition("/")[0].count("@") > 1:
+            raise errors.InvalidInput(
+                "the database URL has more than one @ before its path; in a user name or password,"
+                " write %40 for @, %2F for /, %3A for : and %25 for %"
+            )
         with translated(url):
             try:
                 pool = await asyncpg.create_pool(
@@ -235,7 +246,7 @@ def translated(url: str) -> Iterator[None]:
         if state[:2] in ("22", "23", "54"):  # a value that is too large, or an id twice
             raise errors.InvalidInput(f"PostgreSQL cannot store this value: {message}") from error
         kind, prefix = _ERRORS.get(state, (errors.StoreError, f"the store failed ({message}):"))
-        raise kind(f"{prefix} {describe(url)}") from error
+        raise kind(f"{prefix} {describe(url)}{_HINTS.get(state, '')}") from error
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise errors.StoreUnreachable(
             f"the connection failed ({error}): {describe(url)}"

@@ -85,7 +85,7 @@ async def _create_sessions(hub: Hub, principal: Principal) -> None:
 
 def _examples(url: str, key_path: Path, target: Target) -> str:
     command = program_name()
-    options = f"{target.command_options()} --sources none"
+    options = f"{target.command_options(in_shell=True)} --sources none"
     return f"""
 Three things to try, in another terminal:
 

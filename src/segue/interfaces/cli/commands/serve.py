@@ -314,15 +314,18 @@ def program_name() -> str:
 
 
 def _command_line(verb: str, target: Target) -> str:
-    return " ".join(filter(None, [program_name(), verb, target.command_options()]))
+    return " ".join(filter(None, [program_name(), verb, target.command_options(in_shell=True)]))
 
 
 def _examples(url: str, key_path: Path, target: Target) -> str:
     new = _command_line("new", target)
     key = f"$(cat {shlex.quote(str(key_path))})"
+    where = "in another terminal"
+    if target.has_secret_url:
+        where += " that has SEGUE_DATABASE_URL, the URL with its password"
     code = "[print(session.id, session.title) for session in Anthropic().beta.sessions.list()]"
     return f"""
-Three things to try, in another terminal:
+Three things to try, {where}:
 
   {new} --title "My first session"
 
