@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import msgspec
 
+from .refusal import refusal_text
 from .resumable import MAX_ATTEMPTS, offers_resuming, wait_before, with_resumable
 from .rpc import INTERNAL_ERROR, Disconnected, RpcError
 from .stdio import MAX_LINE_BYTES
@@ -216,10 +217,12 @@ class HttpStream:
             else:
                 await self._post(message)
         except HttpFailure as failure:
+            is_first = self._connection_id is None
+            reason = refusal_text(failure.status) if is_first else str(failure)
             if failure.status in _LOST_STATUSES or "method" not in message or "id" not in message:
-                self._end(str(failure))
-                raise Disconnected(str(failure)) from failure
-            error = RpcError(INTERNAL_ERROR, str(failure)).to_wire()
+                self._end(reason)
+                raise Disconnected(reason) from failure
+            error = RpcError(INTERNAL_ERROR, reason).to_wire()
             reply = {"jsonrpc": "2.0", "id": message["id"], "error": error}
             await self._inbox.put(msgspec.json.encode(reply))
         except httpx2.HTTPError as error:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from .refusal import TOKEN_VARIABLE
 from .rpc import Reader, Writer
 
 SCHEMES = ("acp+ws", "acp+wss", "acp+http", "acp+https")
-TOKEN_VARIABLE = "SEGUE_ACP_TOKEN"
 HEADERS_VARIABLE = "SEGUE_ACP_HEADERS"
 
 

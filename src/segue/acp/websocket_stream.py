@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
+from .refusal import RemoteRefusal
 from .resumable import MAX_ATTEMPTS, cursor_of, offers_resuming, wait_before, with_resumable
 from .rpc import Disconnected
 from .stdio import MAX_LINE_BYTES
@@ -56,6 +57,8 @@ class WebSocketStream:
                 open_timeout=CONNECT_SECONDS,
                 user_agent_header="segue",
             )
+        except InvalidStatus as error:
+            raise RemoteRefusal(error.response.status_code, self._url) from error
         except (InvalidHandshake, InvalidURI, TimeoutError) as error:
             raise OSError(0, str(error) or "the server does not answer", self._url) from error
         response = socket.response

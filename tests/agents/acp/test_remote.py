@@ -46,11 +46,20 @@ async def test_refused_key_and_unreachable_server_are_reported(
 ) -> None:
     async with serve(tmp_path / "server") as served, opened_hub(tmp_path / "laptop") as hub:
         monkeypatch.setenv("SEGUE_ACP_TOKEN", "wrong")
-        for port, reason in ((served.port, "401"), (1, "reached|connect|refused")):
-            url = f"acp+{transport}://127.0.0.1:{port}/acp"
+        for address, reason in (
+            (f"{served.port}/acp", "SEGUE_ACP_TOKEN is not a key of the server: HTTP 401"),
+            (f"{served.port}/wrong", "no agent at this path: HTTP 404; that of segue is /acp"),
+            ("1/acp", "reached|connect|refused"),
+        ):
+            url = f"acp+{transport}://127.0.0.1:{address}"
             agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": url})
             with pytest.raises(AgentFailed, match=reason):
                 await agent.list_sessions()
+        monkeypatch.delenv("SEGUE_ACP_TOKEN")
+        url = f"acp+{transport}://127.0.0.1:{served.port}/acp"
+        agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": url})
+        with pytest.raises(AgentFailed, match="needs a key: HTTP 401; set SEGUE_ACP_TOKEN"):
+            await agent.list_sessions()
 
 
 def test_url_and_headers_of_an_agent_elsewhere() -> None:

@@ -21,6 +21,7 @@ from segue.acp.methods import (
     is_extension,
 )
 from segue.acp.process import AgentProcess
+from segue.acp.refusal import RemoteRefusal
 from segue.acp.remote import RemoteAgent, is_remote
 from segue.acp.rpc import METHOD_NOT_FOUND, NOT_FOUND, Disconnected, RpcError
 from segue.agents.base import SessionPort, Turn
@@ -110,6 +111,8 @@ class RunningAgent:
         """Start a process and initialize the connection. Raises AgentFailed if that fails."""
         try:
             agent = cls(await _start(command, cwd), client_proxy)
+        except RemoteRefusal as error:
+            raise AgentFailed(f"{command[0]} refused the connection: {error.strerror}") from error
         except OSError as error:
             reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
             action = "reached" if is_remote(command[0]) else "started"
