@@ -11,9 +11,13 @@ from segue.interfaces.cli.editors.vscode import (
     host_setting,
     merged_settings,
 )
+from tests.clients.rest_server import serving
 from tests.command_server import CommandServer
 
 SETTING = host_setting("http://127.0.0.1:8787", "token")
+
+
+SERVER = ("--server", "http://127.0.0.1:8787")
 
 
 def test_setting_names_the_address_without_a_path_and_the_token() -> None:
@@ -66,7 +70,7 @@ def test_deeply_nested_file_is_refused(command_server: CommandServer, tmp_path: 
     settings = tmp_path / "settings.json"
     text = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
     settings.write_text(text)
-    words = ["segue", "vscode", "--install", "--yes", "--settings", str(settings)]
+    words = ["segue", "vscode", "--install", "--yes", "--settings", str(settings), *SERVER]
     environment = {"HOME": str(tmp_path), "SEGUE_DATA_DIR": str(tmp_path / "data")}
     done = command_server.run(words, env=environment, cwd=tmp_path)
     assert done.returncode == 2 and "segue does not change it" in done.stderr
@@ -109,13 +113,31 @@ def test_install_shows_the_change_and_writes_it(
     settings = tmp_path / "settings.json"
     settings.write_text('{"editor.fontSize": 14}\n')
     environment = {"HOME": str(tmp_path), "SEGUE_DATA_DIR": str(tmp_path / "data")}
-    words = ["segue", "vscode", "--install", "--settings", str(settings)]
+    words = ["segue", "vscode", "--install", "--settings", str(settings), *SERVER]
     refused = command_server.run(words, env=environment, cwd=tmp_path)
     assert refused.returncode == 2 and "--yes" in refused.stderr
     assert json.loads(settings.read_text()) == {"editor.fontSize": 14}
     done = command_server.run([*words, "--yes"], env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert '"chat.remoteAgentHostsEnabled": true' in done.stdout
-    assert "segue serve" in done.stderr
     written = json.loads(settings.read_text())
     assert written[HOSTS][0]["connectionToken"].startswith("local~")
+
+
+def test_without_a_server_or_with_several_none_is_chosen(
+    command_server: CommandServer, tmp_path: Path
+) -> None:
+    environment = {"HOME": str(tmp_path), "SEGUE_DATA_DIR": str(tmp_path)}
+    done = command_server.run(["segue", "vscode"], env=environment, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no server is running" in done.stderr and "segue serve" in done.stderr
+    with serving(tmp_path) as first:
+        done = command_server.run(["segue", "vscode"], env=environment, cwd=tmp_path)
+        assert first.url.replace("http", "ws") in done.stdout
+        with serving(tmp_path) as second:
+            done = command_server.run(["segue", "vscode"], env=environment, cwd=tmp_path)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert first.url in done.stderr and second.url in done.stderr
+            words = ["segue", "vscode", "--server", second.url]
+            done = command_server.run(words, env=environment, cwd=tmp_path)
+            assert second.url.replace("http", "ws") in done.stdout

@@ -7,8 +7,8 @@ import hmac
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -59,7 +59,13 @@ def registered(directory: Path, url: str) -> Iterator[None]:
 
 
 async def find_server(hub: Hub) -> str | None:
-    """Return the URL of a server that has proved that it serves this hub's store, or None.
+    """Return the URL of a running server, or None."""
+    async with aclosing(running_servers(hub)) as urls:
+        return await anext(urls, None)
+
+
+async def running_servers(hub: Hub) -> AsyncGenerator[str]:
+    """Yield the URLs of the servers that have proved that they serve this hub's store.
 
     The files in the data directory may be of servers that were killed, and another program may
     listen on their ports now.
@@ -67,15 +73,16 @@ async def find_server(hub: Hub) -> str | None:
     from http.client import HTTPException
 
     for path in sorted(hub.data_dir.glob("server.*.json")):
+        proved = False
         # Skips servers that were killed or do not answer, other programs on their ports, and files
         # that are being written.
         with suppress(OSError, HTTPException, ValueError, KeyError, TypeError):
             url = str(json.loads(path.read_text())["url"])
             is_live = _is_running(int(path.name.split(".")[1]))
             seconds = LIVE_SERVER_SECONDS if is_live else DEAD_SERVER_SECONDS
-            if await _serves_store(hub, url, seconds):
-                return url
-    return None
+            proved = await _serves_store(hub, url, seconds)
+        if proved:
+            yield url
 
 
 def _is_running(process_id: int) -> bool:

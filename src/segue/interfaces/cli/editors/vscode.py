@@ -13,13 +13,12 @@ from segue import jsonc
 from segue.hub import tools
 from segue.interfaces.cli import server_lookup, settings_file
 from segue.interfaces.cli.target import Target, target_options
-from segue.model.errors import InvalidInput
+from segue.model.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from segue.hub import Hub
     from segue.model.principal import Principal
 
-DEFAULT_URL = "http://127.0.0.1:8787"
 HOST_NAME = "segue"
 ENABLED = "chat.remoteAgentHostsEnabled"
 HOSTS = "chat.remoteAgentHosts"
@@ -38,9 +37,15 @@ HOSTS = "chat.remoteAgentHosts"
     metavar="KEY",
     help="Use this key as the token.  [default: a token of yours, valid for 30 days]",
 )
+@click.option("--server", metavar="URL", help="The server.  [default: the one that runs]")
 @target_options
 def vscode_command(
-    target: Target, install: bool, yes: bool, settings: Path | None, api_key: str | None
+    target: Target,
+    install: bool,
+    yes: bool,
+    settings: Path | None,
+    api_key: str | None,
+    server: str | None,
 ) -> None:
     """Show the setting that connects VS Code to `segue serve`. (experimental)
 
@@ -50,24 +55,39 @@ def vscode_command(
 
     Example: segue vscode --install
     """
-    url, token = target.run(lambda hub, principal: _address_and_token(hub, principal, api_key))
-    setting = host_setting(url or DEFAULT_URL, token)
+    url, token = target.run(
+        lambda hub, principal: _address_and_token(hub, principal, api_key, server)
+    )
+    setting = host_setting(url, token)
     if not install:
         click.echo(json.dumps(setting, indent=2))
     else:
         _install(settings or default_settings_path(), setting, yes=yes)
-    if url is None:
-        click.echo("No server is running yet. Start one with `segue serve`.", err=True)
 
 
 async def _address_and_token(
-    hub: Hub, principal: Principal, api_key: str | None
-) -> tuple[str | None, str]:
-    url = await server_lookup.find_server(hub)
+    hub: Hub, principal: Principal, api_key: str | None, server: str | None
+) -> tuple[str, str]:
+    """Return the server's URL and a token for it.
+
+    Raises NotFound if no server runs, and InvalidInput if several do, unless `server` is the URL.
+    """
+    url = server or await _running_server(hub)
     if api_key is not None:
         await hub.keys.authenticate(api_key)
         return url, api_key
     return url, await hub.logins.use_link(await hub.logins.create_link(principal))
+
+
+async def _running_server(hub: Hub) -> str:
+    urls = [url async for url in server_lookup.running_servers(hub)]
+    if not urls:
+        raise NotFound(
+            "no server is running; start one with `segue serve`, or name its address with --server"
+        )
+    if len(urls) > 1:
+        raise InvalidInput(f"several servers are running; choose one: --server {' or '.join(urls)}")
+    return urls[0]
 
 
 def host_setting(url: str, token: str) -> dict[str, Any]:
