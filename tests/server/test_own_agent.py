@@ -6,6 +6,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue import serve_agent
+from segue.agents.demo import DemoAgent
+from segue.model.errors import InvalidInput
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guides" / "host-agent.md"
 
@@ -40,6 +47,20 @@ def test_programs_of_the_guide_serve_an_agent_to_the_official_client(tmp_path: P
     finally:
         server.kill()
         server.communicate()
+
+
+class NoRun:
+    """No agent: it cannot answer."""
+
+
+@pytest.mark.parametrize(
+    ("agent", "problem"),
+    [(DemoAgent, r"pass DemoAgent\(...\)"), (NoRun(), r"no method run\(turn\)")],
+)
+def test_an_object_that_is_no_agent_is_not_served(tmp_path: Path, agent: Any, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        serve_agent(agent, directory=tmp_path, port=0)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_errors_of_the_work_do_not_mention_a_missing_uvloop() -> None:

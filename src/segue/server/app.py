@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,6 +24,7 @@ from segue.interfaces.mcp.network import McpApp
 from segue.interfaces.rest import RestApp
 from segue.interfaces.rest.routes import PUBLIC_ROUTES
 from segue.interfaces.web import WebApp
+from segue.model.errors import InvalidInput
 
 from .peers import WorkerPeers
 from .proof import ServerProofApp
@@ -54,7 +56,9 @@ class ServerApp:
             shared_metrics=shared_metrics,
             closing=self.closing,
         )
-        default_data_dir = data_dir({**os.environ, "SEGUE_DATA_DIR": ""})
+        default_data_dir = None
+        with suppress(InvalidInput):  # there is no default
+            default_data_dir = data_dir({**os.environ, "SEGUE_DATA_DIR": ""})
         self.web = WebApp(hub, hosts, self.closing, default_data_dir, rate_limiter=rate_limiter)
         self.acp = AcpApp(
             hub,

@@ -12,6 +12,7 @@ from segue.factory import open_hub
 from segue.http import logs
 from segue.hub.location import data_dir
 from segue.hub.workdir.isolation import check_isolation
+from segue.model.errors import InvalidInput
 from segue.model.principal import LOCAL
 
 from .key_file import ensure_key
@@ -36,8 +37,13 @@ def serve_agent(
     The agent answers in every session of the store that has no other agent. `directory` is the
     data directory, and the server prints which of its files has the key of the workspace `local`;
     `segue keys create` creates others. `hosts` are the names under which a proxy serves it. Other
-    tools' sessions are not listed. Raises InvalidInput if the port is in use.
+    tools' sessions are not listed. Raises InvalidInput if the port is in use, or if `agent`
+    is a class or has no `run`.
     """
+    if isinstance(agent, type):
+        raise InvalidInput(f"agent is the class {agent.__name__}; pass {agent.__name__}(...)")
+    if not callable(getattr(agent, "run", None)):
+        raise InvalidInput(f"agent has no method run(turn): {agent!r}")
     path = data_dir() if directory is None else Path(directory)
     check_isolation(path)
     logs.configure(log_level)

@@ -128,6 +128,10 @@ def test_export_writes_markdown_and_html(run: Run, tmp_path: Path) -> None:
     missing = run("export", id, "-o", str(tmp_path / "no" / "a.md"))
     assert missing.returncode == 1 and missing.stderr.count("\n") == 1
     assert "no/a.md" in missing.stderr
+    unknown = run("export", id, "-o", str(tmp_path / "b.pdf"))
+    assert "b.pdf gets segue's own format, JSON Lines; --format chooses another" in unknown.stderr
+    assert run("export", id, "-o", str(tmp_path / "b.jsonl")).stderr == ""
+    assert run("export", id, "-o", str(tmp_path / "b"), "--format", "segue").stderr == ""
     wrong = run("export", id, "--format", "pdf")
     assert wrong.returncode == 2 and "'markdown'" in wrong.stderr
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,16 @@ async def test_search_reads_several_pages(tmp_path: Path, monkeypatch: pytest.Mo
                 expected_more,
             )
     assert limits[:2] == [2, 1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no HOME")
+def test_an_empty_home_is_refused(run: Run) -> None:
+    for words in (("list",), ("new",)):
+        done = run(*words, HOME="", SEGUE_DATA_DIR="", XDG_DATA_HOME="")
+        assert (done.returncode, "HOME is empty; set it" in done.stderr) == (2, True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no HOME")
+def test_an_empty_home_is_not_needed_with_a_data_directory(run: Run, tmp_path: Path) -> None:
+    assert run("list", HOME="", SEGUE_DATA_DIR="", XDG_DATA_HOME=str(tmp_path)).returncode == 0
+    assert (tmp_path / "segue" / "segue.db").exists()

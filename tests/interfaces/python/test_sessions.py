@@ -426,6 +426,8 @@ async def test_invalid_arguments_raise_at_once_or_on_first_use() -> None:
             await segue.prompt("Hi", model=wrong)
         with pytest.raises(InvalidInput, match="is not a model: write provider:name"):
             segue.resume_session(str(uuid.uuid4()), model=wrong)
+    with pytest.raises(InvalidInput, match="there is no provider 'nope'"):
+        await segue.prompt("Hi", model="nope:x")
     assert await segue.list_sessions() == []
     with pytest.raises(InvalidInput, match="permission_mode"):
         segue.create_session(model="demo", permission_mode="yolo")

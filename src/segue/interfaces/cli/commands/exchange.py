@@ -44,6 +44,7 @@ _FORMAT_BY_EXTENSION = {
     ".html": "html",
     ".htm": "html",
 }
+_KNOWN_EXTENSIONS = ("", ".json", ".jsonl", ".ndjson", *_FORMAT_BY_EXTENSION)
 
 
 @click.command("export")
@@ -86,6 +87,9 @@ def export_command(
     """
     extension = os.path.splitext(output or "")[1].lower()
     format = format_name or _FORMAT_BY_EXTENSION.get(extension, "segue")
+    if format_name is None and extension not in _KNOWN_EXTENSIONS:
+        message = f"{output} gets segue's own format, JSON Lines; --format chooses another"
+        click.echo(message, err=True)
 
     async def export(hub: Hub, principal: Principal) -> None:
         resolved = await open_session(hub, principal, session)
