@@ -95,15 +95,18 @@ async def test_symbolic_link_is_resolved_to_its_target(testbed: AcpTestbed, vers
         assert await roots_of(client) == [str(link)]
 
 
+@pytest.mark.parametrize("kind", ["working", "additional"])
 async def test_missing_directory_is_reported_and_the_session_opens(
-    testbed: AcpTestbed, version: int
+    testbed: AcpTestbed, version: int, kind: str
 ) -> None:
     gone = str(testbed.directory / "gone")
     capabilities = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
     async with testbed.connect_in_process(version, initialize=False) as client:
         await client.initialize(**capabilities)
-        id = await client.new_session("/", additionalDirectories=[gone])
+        cwd, roots = (gone, None) if kind == "working" else ("/", [gone])
+        id = await client.new_session(cwd, additionalDirectories=roots or [])
         (notice,) = [update.body for update in client.updates() if update.kind == "notice"]
         assert (notice["severity"], notice["description"]) == ("warning", gone)
-        assert await roots_of(client) == [gone]
+        assert kind in notice["title"]
+        assert await roots_of(client) == roots
         assert await client.run_prompt(id, "hello") == "end_turn"

@@ -125,6 +125,8 @@ class SessionAttacher:
         """Report problems that do not prevent the session from being opened."""
         failures = {} if mcp_servers is None else mcp_servers.failures
         await _send_failures(attached_session, failures)
+        if not os.path.isdir(session.cwd):  # it may be on another machine: this is not logged
+            await attached_session.send_warning("The working directory is not there", session.cwd)
         for root in session.roots:
             if not os.path.isdir(root):
                 log.warning("session %s: the directory %s does not exist", session.id, root)
