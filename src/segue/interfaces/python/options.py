@@ -17,7 +17,6 @@ from segue.agents.base.spec import (
     tool_name,
 )
 from segue.hub import Hub
-from segue.hub.access.config import check_model
 from segue.model.errors import InvalidInput
 
 from .command_rules import command_rule
@@ -107,7 +106,6 @@ def check_options(model: str, options: Options) -> None:
         raise InvalidInput(
             f"{model!r} is not a model: write provider:name, such as openai:gpt-5, or demo"
         )
-    check_model(with_provider(model))  # the provider exists
     known = Options.__annotations__
     if unknown := sorted(options.keys() - known.keys()):
         raise InvalidInput(f"unknown option {unknown[0]!r}; the options are {', '.join(known)}")
