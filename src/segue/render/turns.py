@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from segue.model.event import (
+    ConfigChanged,
     Event,
     Failed,
+    InfoChanged,
     ModelCalled,
     Response,
     StatusChanged,
@@ -61,7 +63,10 @@ def summarize(events: Sequence[Event], *, complete: bool = True) -> TurnSummary 
     if not worked:
         return None
     prompt = events[0].seq if isinstance(events[0].body, UserMessage) else None
-    last = max(event.at for event in events)
+    # A session can get a title or a tag long after its last turn.
+    last = max(
+        event.at for event in events if not isinstance(event.body, InfoChanged | ConfigChanged)
+    )
     return TurnSummary(
         prompt, models[-1] if models else "", len(calls), failures, last - events[0].at, usage,
         complete,
