@@ -3,7 +3,6 @@
 import email
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -75,7 +74,7 @@ def run_core(
     """Run the command of the wheel; -S leaves out the packages of the test environment."""
     return subprocess.run(
         [sys.executable, "-S", "-m", "segue", *words],
-        env={"PYTHONPATH": str(core), "HOME": str(home), "PATH": os.environ["PATH"]},
+        env={"PYTHONPATH": str(core), "HOME": str(home), "PATH": str(home)},  # without a pip
         cwd=home,
         input=stdin,
         capture_output=True,

@@ -279,6 +279,7 @@ def test_turn_of_the_hub_continues_the_transcript(run: Run) -> None:
     async def body(setup: StoreSetup) -> None:
         await setup.append(*conversation())
         async with setup.hub as hub:
+            await hub.config.set(LOCAL.workspace, "model", "demo")
             await hub.turns.run(LOCAL, S, "And at night?")
             messages = await claude.get_session_messages_from_store(setup.store, S, "/w")
             prompts = [one.message["content"] for one in messages if one.type == "user"]
