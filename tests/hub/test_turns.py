@@ -1,26 +1,23 @@
 """Run turns in one process: queue, deltas, permission requests, cancellation and failure."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from segue.agents.base import Turn
 from segue.agents.base.turn_hooks import HOOKS_KEY
-from segue.agents.registry import AgentRegistry
 from segue.hub import Hub
 from segue.hub.turns import runner
 from segue.hub.turns.holder import holder_name
 from segue.model import ids
 from segue.model.content import as_content
-from segue.model.errors import InvalidInput, LeaseLost, NoAgent, NotFound
+from segue.model.errors import InvalidInput, NoAgent, NotFound
 from segue.model.event import (
     AgentMessage,
     AgentRef,
     AgentThought,
     Delta,
-    Event,
     Failed,
     PermissionAnswered,
     PermissionAsked,
@@ -29,38 +26,10 @@ from segue.model.event import (
     ToolResult,
     UserMessage,
 )
-from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
-
-MakeHub = Callable[..., Hub]
+from tests.hub.scripted_turns import MakeHub, ScriptedAgent, read_bodies, registry_with, wait_for
 
 DEAD_PROCESS = 2**22 + 1  # above the highest process id
-
-
-async def read_bodies(hub: Hub, id: str, *types: str) -> list[Any]:
-    return [event.body for event in await hub.history.events(LOCAL, id, types=types)]
-
-
-async def wait_for(hub: Hub, id: str, matches: Callable[[Any], bool], after: int = 0) -> Event:
-    async with asyncio.timeout(20):
-        async for item in hub.history.follow(LOCAL, id, after):
-            if isinstance(item, Event) and matches(item.body):
-                return item
-    raise AssertionError("the session ended first")
-
-
-class ScriptedAgent:
-    """An agent that runs one coroutine function."""
-
-    def __init__(self, play: Callable[[Turn], Any]) -> None:
-        self._play = play
-
-    async def run(self, turn: Turn) -> StopReason:
-        return await self._play(turn) or "end_turn"
-
-
-def registry_with(play: Callable[[Turn], Any]) -> AgentRegistry:
-    return AgentRegistry({"default": lambda _: ScriptedAgent(play)})
 
 
 async def test_turn_stores_its_events_in_order_and_ends_idle(make_hub: MakeHub) -> None:
@@ -179,169 +148,6 @@ async def test_subscriber_receives_deltas_and_then_the_complete_message(make_hub
         )
         await hub.turns.wait(LOCAL, id, turn)
         assert await hub.store.deltas("local", id) == []
-
-
-async def test_cancel_stores_the_partial_message(make_hub: MakeHub) -> None:
-    async with make_hub() as hub:
-        id = (await hub.editor.create(LOCAL)).id
-        turn = await hub.turns.submit(LOCAL, id, "/slow 0.02\n/say " + "word " * 500)
-        async with asyncio.timeout(20):
-            async for item in hub.history.follow(LOCAL, id, deltas=True):
-                if isinstance(item, Delta):
-                    break
-        await hub.turns.cancel(LOCAL, id)
-        assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
-        *_, message, interrupted, rest = await hub.history.events(LOCAL, id)
-        assert message.body.partial and message.body.content[0].text.startswith("word ")
-        assert (interrupted.type, rest.body.stop_reason) == ("interrupted", "cancelled")
-        session = await hub.sessions.get(LOCAL, id)
-        assert (session.status, session.turn) == ("idle", None)
-        assert await hub.turns.run(LOCAL, id, "and now?") == "end_turn"
-
-
-async def test_cancel_ends_open_calls_and_permission_requests(make_hub: MakeHub) -> None:
-    async with make_hub() as hub:
-        id = (await hub.editor.create(LOCAL)).id
-        turn = await hub.turns.submit(LOCAL, id, "/ask really?")
-        await wait_for(hub, id, lambda body: isinstance(body, PermissionAsked))
-        await hub.turns.cancel(LOCAL, id)
-        assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
-        session = await hub.sessions.get(LOCAL, id)
-        assert (session.open_calls, session.open_asks, session.pending) == ((), (), ())
-
-
-async def test_cancel_removes_queued_prompts_but_not_later_ones(make_hub: MakeHub) -> None:
-    async with make_hub() as hub:
-        id = (await hub.editor.create(LOCAL)).id
-        running = await hub.turns.submit(LOCAL, id, "/wait 60")
-        waiting = await hub.turns.submit(LOCAL, id, "queued")
-        await wait_for(hub, id, lambda body: isinstance(body, UserMessage))
-        await hub.turns.cancel(LOCAL, id)
-        later = await hub.turns.submit(LOCAL, id, "later")
-        stop_reasons = [await hub.turns.wait(LOCAL, id, turn) for turn in (running, waiting, later)]
-        assert stop_reasons == ["cancelled", "cancelled", "end_turn"]
-        texts = [body.content[0].text for body in await read_bodies(hub, id, "user_message")]
-        assert texts == ["/wait 60", "later"]
-
-
-async def test_cancel_without_a_turn_does_nothing(make_hub: MakeHub) -> None:
-    async with make_hub() as hub:
-        session = await hub.editor.create(LOCAL)
-        await hub.turns.cancel(LOCAL, session.id)
-        assert await hub.sessions.get(LOCAL, session.id) == session
-        assert await hub.turns.run(LOCAL, session.id, "hello") == "end_turn"
-
-
-async def test_queued_prompt_can_be_withdrawn_but_not_a_running_one(make_hub: MakeHub) -> None:
-    async with make_hub() as hub:
-        id = (await hub.editor.create(LOCAL)).id
-        running = await hub.turns.submit(LOCAL, id, "/wait 60")
-        waiting = await hub.turns.submit(LOCAL, id, "never")
-        await wait_for(hub, id, lambda body: isinstance(body, UserMessage))
-        assert await hub.turns.withdraw(LOCAL, id, waiting)
-        assert not await hub.turns.withdraw(LOCAL, id, running)
-        assert await hub.turns.wait(LOCAL, id, waiting) == "cancelled"
-        await hub.turns.cancel(LOCAL, id)
-        assert await hub.turns.wait(LOCAL, id, running) == "cancelled"
-
-
-async def test_agent_that_ignores_its_cancellation_cannot_write_afterwards(
-    make_hub: MakeHub,
-) -> None:
-    late: list[type[BaseException]] = []
-    begun, released = asyncio.Event(), asyncio.Event()
-
-    async def play(turn: Turn) -> None:
-        begun.set()
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            await released.wait()
-            try:
-                await turn.send_message("too late")
-            except LeaseLost:
-                late.append(LeaseLost)
-
-    async with make_hub(agent_registry=registry_with(play)) as hub:
-        id = (await hub.editor.create(LOCAL)).id
-        turn = await hub.turns.submit(LOCAL, id, "x")
-        await begun.wait()
-        await hub.turns.cancel(LOCAL, id)
-        assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
-        released.set()
-        while not late:
-            await asyncio.sleep(0)
-        assert await read_bodies(hub, id, "agent_message") == []
-
-
-async def test_change_that_the_store_runs_late_is_not_part_of_a_cancelled_turn(
-    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store may run a change although its caller was cancelled meanwhile."""
-    emitting, late = asyncio.Event(), asyncio.Event()
-    tasks: list[asyncio.Task[Any]] = []
-
-    async def play(turn: Turn) -> None:
-        emitting.set()
-        await turn.emit(ToolCall(call_id="c", name="look"))
-
-    async with make_hub(agent_registry=registry_with(play)) as hub:
-        change, release = hub.store.change, hub.store.release
-
-        async def change_late(*args: Any, consume: Any = (), **options: Any) -> Any:
-            if consume or not emitting.is_set():
-                return await change(*args, consume=consume, **options)
-
-            async def wait_and_change() -> Any:
-                await late.wait()
-                return await change(*args, **options)
-
-            tasks.append(asyncio.create_task(wait_and_change()))
-            return await asyncio.shield(tasks[-1])
-
-        async def change_and_release(*args: Any) -> None:
-            late.set()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await release(*args)
-
-        id = (await hub.editor.create(LOCAL)).id
-        monkeypatch.setattr(hub.store, "change", change_late)
-        monkeypatch.setattr(hub.store, "release", change_and_release)
-        turn = await hub.turns.submit(LOCAL, id, "x")
-        await emitting.wait()
-        await hub.turns.cancel(LOCAL, id)
-        assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
-        while not tasks or not tasks[0].done():
-            await asyncio.sleep(0)
-        assert isinstance(tasks[0].exception(), LeaseLost)
-        assert await read_bodies(hub, id, "tool_call") == []
-
-
-async def test_process_that_lost_its_lease_does_not_update_the_session_model(
-    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with make_hub() as hub:
-        session = await hub.editor.create(LOCAL)
-        await hub.config.set("local", "model", "anthropic:claude-haiku-4-5")
-        built_in_agent = hub.records.built_in_agent
-
-        async def lose_lease(workspace: str) -> AgentRef:
-            lease = await hub.store.lease_of("local", session.id)
-            assert lease is not None
-            await hub.store.release(lease)
-            assert await hub.store.acquire("local", session.id, "another")
-            return await built_in_agent(workspace)
-
-        monkeypatch.setattr(hub.records, "built_in_agent", lose_lease)
-        turn = await hub.turns.submit(LOCAL, session.id, "x")
-        while (lease := await hub.store.lease_of("local", session.id)) is None or (
-            lease.holder != "another" or hub.turns.engine.running
-        ):
-            await asyncio.sleep(0.01)
-        await hub.turns.withdraw(LOCAL, session.id, turn)
-        await hub.turns.engine.wait_idle()
-        assert (await built_in_agent("local")).version == 2
-        assert await hub.sessions.get(LOCAL, session.id) == session
 
 
 async def test_session_waits_for_an_answer_that_then_reaches_the_agent(
