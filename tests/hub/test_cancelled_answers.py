@@ -1,13 +1,16 @@
-"""An answer that was accepted before its turn is cancelled is stored; a later one is refused."""
+"""An answer that was accepted before its turn ends is stored; a later one is refused."""
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from segue.agents.base import Turn
+from segue.agents.base.ports import ALLOW, REJECT, PermissionRequest
 from segue.hub import Hub
+from segue.hub.turns import runner
 from segue.hub.turns.engine import TurnEngine
 from segue.hub.turns.running.turn_inbox import TurnInbox
 from segue.model.content import as_content
@@ -94,6 +97,101 @@ async def test_answer_after_the_cancel_of_a_running_turn_is_refused(
         assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
         answered = one(list(await hub.history.events(LOCAL, id)), PermissionAnswered)
         assert isinstance(answered.body, PermissionAnswered) and answered.body.option is None
+
+
+async def test_answers_that_arrive_while_a_turn_ends_by_itself_are_stored(
+    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, ends, handle_items = asyncio.Event(), asyncio.Event(), TurnInbox.handle_items
+    reads.set()
+
+    async def handle_later(inbox: TurnInbox) -> InboxItem | None:
+        await reads.wait()
+        return await handle_items(inbox)
+
+    async def play(turn: Turn) -> None:
+        await turn.start_tool("ask_user", custom=True)
+        question = asyncio.ensure_future(turn.request_permission("run?"))
+        await ends.wait()
+        question.cancel()
+
+    monkeypatch.setattr(TurnInbox, "handle_items", handle_later)
+    async with (
+        make_hub(agent_registry=registry_with(play)) as hub,
+        asyncio.timeout(TIMEOUT_SECONDS),
+    ):
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(LOCAL, id, "x")
+        asked = (await wait_for(hub, id, lambda body: isinstance(body, PermissionAsked))).id
+        (call,) = (await hub.sessions.get(LOCAL, id)).open_calls
+        reads.clear()
+        answer = await hub.turns.answer(LOCAL, id, asked, "allow")
+        sent = ToolResult(call_id=call, content=as_content("seven"))
+        result = await hub.turns.submit_tool_result(LOCAL, id, sent)
+        ends.set()
+        await asyncio.sleep(0)
+        reads.set()
+        assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
+        events = list(await hub.history.events(LOCAL, id))
+        answered, stored = one(events, PermissionAnswered), one(events, ToolResult)
+        assert isinstance(answered.body, PermissionAnswered) and answered.body.option == "allow"
+        assert isinstance(stored.body, ToolResult) and stored.body.status == "completed"
+        assert (answered.id, stored.id) == (answer, result)
+        assert await hub.store.inbox(WORKSPACE, id) == []
+
+
+async def test_answer_is_refused_once_a_turn_has_begun_to_end(
+    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, ends, close = asyncio.Event(), asyncio.Event(), runner.close_requests
+
+    async def close_slowly(*args: Any) -> Any:
+        closing = await close(*args)
+        closed.set()
+        await ends.wait()
+        return closing
+
+    async def play(turn: Turn) -> None:
+        await turn.ask([PermissionRequest(title="run?", options=(ALLOW, REJECT))])
+
+    monkeypatch.setattr(runner, "close_requests", close_slowly)
+    async with (
+        make_hub(agent_registry=registry_with(play)) as hub,
+        asyncio.timeout(TIMEOUT_SECONDS),
+    ):
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(LOCAL, id, "x")
+        asked = (await wait_for(hub, id, lambda body: isinstance(body, PermissionAsked))).id
+        await closed.wait()
+        with pytest.raises(NotFound):
+            await hub.turns.answer(LOCAL, id, asked, "allow")
+        ends.set()
+        assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
+        answered = one(list(await hub.history.events(LOCAL, id)), PermissionAnswered)
+        assert isinstance(answered.body, PermissionAnswered) and answered.body.option is None
+
+
+async def test_answer_that_an_agent_waits_for_no_more_is_stored(make_hub: MakeHub) -> None:
+    ends = asyncio.Event()
+
+    async def play(turn: Turn) -> None:
+        question = asyncio.ensure_future(turn.request_permission("run?"))
+        await asyncio.wait([question], timeout=0.05)
+        question.cancel()
+        await ends.wait()
+
+    async with (
+        make_hub(agent_registry=registry_with(play)) as hub,
+        asyncio.timeout(TIMEOUT_SECONDS),
+    ):
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(LOCAL, id, "x")
+        asked = (await wait_for(hub, id, lambda body: isinstance(body, PermissionAsked))).id
+        await asyncio.sleep(0.1)
+        answer = await hub.turns.answer(LOCAL, id, asked, "allow")
+        ends.set()
+        assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
+        assert one(list(await hub.history.events(LOCAL, id)), PermissionAnswered).id == answer
 
 
 async def test_answers_before_the_cancel_of_a_stored_turn_are_stored(

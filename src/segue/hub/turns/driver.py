@@ -17,7 +17,7 @@ from segue.model.session import Session
 from segue.store.base import InboxItem, Lease
 
 from .deps import TurnDeps
-from .inbox import cancel_of, sent_before
+from .inbox import cancel_of, close_requests
 from .opened import OpenSession
 from .recovery import (
     CANCELLED,
@@ -208,9 +208,11 @@ class SessionDriver:
     async def _close_turn(self, why: str, cancel: InboxItem | None = None) -> None:
         """Close an open turn that has no task, because of a cancel or with an error."""
         session = await self._store.get(*self._name)
+        if session is None:
+            return
+        sent, added = await close_requests(self._store, session)
         items = await self._store.inbox(*self._name)
-        sent = sent_before(items, cancel)
-        unstored = [] if session is None else await unstored_events(self._store, session)
+        unstored = await unstored_events(self._store, session)
 
         def decide(current: Session) -> list[AnyBody | Draft]:
             if current.turn is None:
@@ -218,7 +220,7 @@ class SessionDriver:
             return [*unstored, *closing_events(current, why, cancel, sent)]
 
         turns = [item for item in items if item.kind == "turn"]
-        consumed = [*turns, *sent, *([] if cancel is None else [cancel])]
+        consumed = [*turns, *sent, *added, *([] if cancel is None else [cancel])]
         numbers = [item.number for item in consumed]
         await self._store.change(*self._name, decide, lease=self._lease, consume=numbers)
 

@@ -114,6 +114,23 @@ def sent_before(items: Sequence[InboxItem], cancel: InboxItem | None) -> list[In
     ]
 
 
+async def close_requests(store: Store, session: Session) -> tuple[list[InboxItem], list[InboxItem]]:
+    """Let clients answer the open requests of a session's turn no more, because the turn ends.
+
+    Returns the answers and results that clients have sent, and the cancel that refuses later ones,
+    unless a client has cancelled the turn already. The change that ends the turn consumes both.
+    """
+    if not (session.open_asks or session.open_calls):
+        return [], []
+    name, added = (session.workspace, session.id), []
+    items = await store.inbox(*name)
+    if cancel_of(items, session.turn) is None:
+        body = {"turn": session.turn}
+        added = [await store.put_inbox(*name, "cancel", ids.new_id(), body)]
+        items = await store.inbox(*name)
+    return sent_before(items, cancel_of(items, session.turn)), added
+
+
 def sent_events(session: Session, item: InboxItem) -> list[Draft]:
     """Return the events of an answer or result; none if what it is for is not open."""
     if item.kind == "answer":

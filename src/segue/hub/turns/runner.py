@@ -49,8 +49,9 @@ from segue.store.base import InboxItem, Lease, finished_messages
 from .attribution import TurnRequests
 from .budgets import budget_message
 from .deps import TurnDeps
-from .inbox import Prompt, begun_turn, resume
+from .inbox import Prompt, begun_turn, close_requests, resume
 from .opened import StoreSessionPort
+from .recovery import accepted
 from .running.delta_writer import DeltaWriter
 from .running.session_threads import SessionThreads
 from .running.turn_inbox import TurnInbox
@@ -110,7 +111,7 @@ class TurnRunner:
         self._ended = False
         self._resumes = isinstance(agent, SupportsResume)
         self.threads = SessionThreads(self, deps.store)
-        self._inbox = TurnInbox(deps.store, self._name, self.reader, self, resumes=self._resumes)
+        self._inbox = TurnInbox(deps.store, self._name, self, resumes=self._resumes)
 
     @property
     def is_waiting(self) -> bool:
@@ -345,10 +346,13 @@ class TurnRunner:
         elif stop == "budget_reached":
             why = budget_message(self.session)
 
-        def decide(session: Session) -> list[AnyBody | Draft]:
-            return [*tail, *end_turn_events(session, why, stop)]
+        sent, added = await close_requests(self._store, self.session)
 
-        consumed = [*self._items, *([] if self._cancel is None else [self._cancel])]
+        def decide(session: Session) -> list[AnyBody | Draft]:
+            answers, session = accepted(session, sent)
+            return [*answers, *tail, *end_turn_events(session, why, stop)]
+
+        consumed = [*self._items, *sent, *added, *([] if self._cancel is None else [self._cancel])]
         session, _ = await self.change(decide, consume=[item.number for item in consumed])
         self._live.finish_messages(self._name)
         if stop == "budget_reached" and not session.at_budget:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from segue.hub.history.follow import Name
 from segue.model.event import (
     Event,
-    Option,
     OutcomeDefined,
-    PermissionAsked,
     ToolCall,
 )
 from segue.model.session import Session
@@ -75,11 +73,3 @@ class TurnReader:
         """Return the tool calls since a seq."""
         bodies = [event.body for event in await self.events_from(seq)]
         return [body for body in bodies if isinstance(body, ToolCall)]
-
-    async def options_of(self, ask_id: str) -> tuple[Option, ...]:
-        """Return the options of a permission request."""
-        seq = await self._store.locate(*self._name, ask_id) or 0
-        for event in await self._store.events(*self._name, after=seq - 1, limit=1):
-            if isinstance(event.body, PermissionAsked):
-                return event.body.options
-        return ()

@@ -11,7 +11,6 @@ from segue.hub.history.follow import Name
 from segue.hub.turns.inbox import Result, cancel_of, sent_before, sent_events
 from segue.hub.turns.recovery import accepted
 from segue.hub.turns.turn_events import status_with_pending
-from segue.hub.turns.turn_reader import TurnReader
 from segue.model import codec
 from segue.model.errors import NotFound
 from segue.model.event import (
@@ -50,12 +49,9 @@ class TurnInbox:
     An agent that resumes does not wait: what clients send is stored for it.
     """
 
-    def __init__(
-        self, store: Store, name: Name, reader: TurnReader, turn: InboxTurn, *, resumes: bool
-    ) -> None:
+    def __init__(self, store: Store, name: Name, turn: InboxTurn, *, resumes: bool) -> None:
         self._store = store
         self._name = name
-        self._reader = reader
         self._turn = turn
         self._resumes = resumes
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
@@ -126,13 +122,8 @@ class TurnInbox:
 
     async def _deliver_answer(self, item: InboxItem) -> None:
         ask_id, chosen = item.body.get("ask_id", ""), item.body.get("option")
-        options, future = self._asks.get(ask_id, ((), None))
-        if self._resumes and ask_id in (await self._stored()).open_asks:
-            options = await self._reader.options_of(ask_id)
-        option = next((option for option in options if option.id == chosen), None)
         refused = self._turn.local and not item.body.get("local")
-        is_open = bool(options) and (future is None or not future.done())
-        if not is_open or refused or (chosen is not None and option is None):
+        if refused or ask_id not in (await self._stored()).open_asks:
             await self._store.drop_inbox(*self._name, [item.number])
             return
 
@@ -141,8 +132,9 @@ class TurnInbox:
 
         await self._turn.change(decide, [item.number])
         self._note_answer()
-        if future is not None:
-            del self._asks[ask_id]
+        options, future = self._asks.pop(ask_id, ((), None))
+        if future is not None and not future.done():  # else the agent waits for it no more
+            option = next((option for option in options if option.id == chosen), None)
             note, new_input = item.body.get("note"), item.body.get("input")
             extra = item.body.get("extra") or {}
             future.set_result(Answer(option=option, note=note, input=new_input, extra=extra))
