@@ -216,7 +216,9 @@ def prepare(name: str, *extras: str) -> Path:
         pip = _make_environment(env, bin_dir / _executable("python"))
         _print_status("installing segue and its dependencies")
         target = f".[{','.join(extras)}]" if extras else "."
-        install = [*pip, "install", "-qq", "--disable-pip-version-check", "--editable", target]
+        # The tested versions: a package that was released since cannot break the demo or the tests.
+        options = ["-qq", "--disable-pip-version-check", "--constraint", "constraints.txt"]
+        install = [*pip, "install", *options, "--editable", target]
         if subprocess.run(install, cwd=ROOT).returncode:
             raise SetUpError("pip could not install segue's dependencies; its error is above.")
         unfinished = stamp.with_suffix(".new")
@@ -236,6 +238,7 @@ def stamp_text(root: Path, extras: Sequence[str]) -> str:
     inputs = {
         "checkout": str(root),
         "extras": sorted(extras),
+        "constraints": hashlib.sha256((root / "constraints.txt").read_bytes()).hexdigest(),
         "packages": hashlib.sha256(installed.encode()).hexdigest(),
         "python": [sys.version, sys.base_prefix],
     }

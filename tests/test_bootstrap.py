@@ -64,6 +64,7 @@ class Checkout:
         for path, text in {
             "backend.py": BACKEND,
             "pyproject.toml": PYPROJECT,
+            "constraints.txt": "",
             "src/segue/__init__.py": f"def main():\n    {PRINT_ARGUMENTS}\n",
             "src/pytest/__main__.py": f"{PRINT_ARGUMENTS}\nsys.exit(3)\n",
             "hide/sitecustomize.py": WITHOUT_ENSUREPIP,
@@ -194,6 +195,15 @@ def test_stamp_depends_only_on_the_packages(checkout: Checkout) -> None:
     assert bootstrap.stamp_text(checkout.root, []) != before
     pyproject.write_text(PYPROJECT + 'dependencies = ["click"]\n')
     assert bootstrap.stamp_text(checkout.root, ["dev"]) != before
+    pyproject.write_text(PYPROJECT)
+    (checkout.root / "constraints.txt").write_text("click==8.5.1\n")
+    assert bootstrap.stamp_text(checkout.root, ["dev"]) != before
+
+
+def test_versions_outside_of_the_constraints_are_not_installed(checkout: Checkout) -> None:
+    (checkout.root / "constraints.txt").write_text("segue==0.0.9\n")
+    failed = checkout.run("demo")
+    assert failed.returncode == 1 and "conflict" in failed.stderr
 
 
 PARALLEL_OPTIONS = ["-n", "4", "--dist", "worksteal"]
