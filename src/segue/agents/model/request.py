@@ -114,7 +114,8 @@ class ModelRequests:
         self.context_tokens = (
             settings.context_tokens or model.context_window or DEFAULT_CONTEXT_TOKENS
         )
-        self._options = ModelSettings(max_retries=0, cache=True)
+        # Without system messages in the conversation, the system prompt is sent as it was written.
+        self._options = ModelSettings(max_retries=0, cache=True, framing_announcement="when_needed")
         if settings.max_tokens is not None:
             self._options["max_tokens"] = settings.max_tokens
         if settings.thinking is not None:
