@@ -6,7 +6,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from segue.interfaces.web.pages import actions
 from segue.model import clock
@@ -101,7 +101,7 @@ async def test_filters_are_chips_that_can_be_removed(harness: BrowserHarness) ->
     assert "tag=review" in page.url
     await page.locator("#filter > summary").click()
     field = page.locator("#f-cwd")
-    await expect(field).to_have_role("combobox")
+    await expect(field).to_have_attribute("aria-autocomplete", "list")  # the script is attached
     await field.fill("ect-1")  # a part of the name
     await field.press("Enter")
     await expect(field).to_have_value("project-1")
@@ -115,6 +115,27 @@ async def test_filters_are_chips_that_can_be_removed(harness: BrowserHarness) ->
     await page.get_by_role("link", name="By project").click()
     await expect(page.locator(".group h2")).to_have_count(4)
     await expect(page.locator(".group h2").first).to_have_text("project-0")
+
+
+async def test_text_typed_before_the_script_of_a_field_is_loaded_shows_its_options(
+    harness: BrowserHarness,
+) -> None:
+    await examples.create_many_sessions(harness.hub, 10)
+    page = await harness.window()
+    typed = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await typed.wait()
+        await route.continue_()
+
+    await page.route("**/combobox.js*", hold)
+    await page.locator("#filter > summary").click()
+    await expect(page.locator("#facet-cwd option")).to_have_count(4)
+    await page.locator("#f-cwd").fill("ect-1")
+    typed.set()
+    await expect(page.locator("#f-cwd-options [role=option]")).to_have_text(
+        ["project-1/home/me/src/project-1"]
+    )
 
 
 async def test_scrolling_loads_more_of_the_list(harness: BrowserHarness) -> None:

@@ -130,4 +130,6 @@ export function attach(field) {
     if (item) choose(item);
   });
   validate();
+  // The user may have typed before this script was loaded.
+  if (field === document.activeElement && field.value.trim()) show(field.value.trim());
 }
