@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from .refusal import refusal_text
+from .refusal import RemoteRefusal, refusal_text
 from .resumable import MAX_ATTEMPTS, offers_resuming, wait_before, with_resumable
 from .rpc import INTERNAL_ERROR, Disconnected, RpcError
 from .stdio import MAX_LINE_BYTES
@@ -207,7 +207,10 @@ class HttpStream:
     # Messages to the agent.
 
     async def write(self, data: bytes) -> None:
-        """Send a message. Raises Disconnected if the connection has ended."""
+        """Send a message. Raises Disconnected if the connection has ended.
+
+        Raises RemoteRefusal if the server refuses the first message.
+        """
         if self._ended.is_set():
             raise Disconnected("the agent is gone")
         message = msgspec.json.decode(data)
@@ -219,6 +222,9 @@ class HttpStream:
         except HttpFailure as failure:
             is_first = self._connection_id is None
             reason = refusal_text(failure.status) if is_first else str(failure)
+            if is_first and failure.status in _LOST_STATUSES:
+                self._end(reason)
+                raise RemoteRefusal(failure.status, self._url) from failure
             if failure.status in _LOST_STATUSES or "method" not in message or "id" not in message:
                 self._end(reason)
                 raise Disconnected(reason) from failure

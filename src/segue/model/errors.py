@@ -121,6 +121,10 @@ class AgentFailed(SegueError):
         super().__init__(message, remote_message=without_locations(message), **data)
 
 
+class AgentRefused(AgentFailed):
+    """The server of an agent elsewhere refused the connection, for example because of the key."""
+
+
 class ClientFailed(SegueError):
     """The client does not support a request of the agent, or answered it with an error."""
 

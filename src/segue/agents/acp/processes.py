@@ -25,7 +25,7 @@ from segue.acp.refusal import RemoteRefusal
 from segue.acp.remote import RemoteAgent, is_remote
 from segue.acp.rpc import METHOD_NOT_FOUND, NOT_FOUND, Disconnected, RpcError
 from segue.agents.base import SessionPort, Turn
-from segue.model.errors import AgentFailed
+from segue.model.errors import AgentFailed, AgentRefused
 from segue.model.session import Session
 
 from .agent_options import OFFERED, update_offered
@@ -112,7 +112,7 @@ class RunningAgent:
         try:
             agent = cls(await _start(command, cwd), client_proxy)
         except RemoteRefusal as error:
-            raise AgentFailed(f"{command[0]} refused the connection: {error.strerror}") from error
+            raise _refused(command, error) from error
         except OSError as error:
             reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
             action = "reached" if is_remote(command[0]) else "started"
@@ -120,6 +120,9 @@ class RunningAgent:
         try:
             async with asyncio.timeout(START_SECONDS):
                 await agent.client.initialize()
+        except RemoteRefusal as error:
+            await agent.end()
+            raise _refused(command, error) from error
         except (RpcError, Disconnected, TimeoutError) as error:
             reason = await agent.failure_reason(error)
             await agent.end()
@@ -371,6 +374,10 @@ def meta_of(result: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the `_meta` of a result, if it is valid."""
     meta = result.get("_meta")
     return meta if isinstance(meta, dict) else None
+
+
+def _refused(command: Command, refusal: RemoteRefusal) -> AgentRefused:
+    return AgentRefused(f"{command[0]} refused the connection: {refusal.strerror}")
 
 
 async def _start(command: Command, cwd: str) -> AgentProcess | RemoteAgent:

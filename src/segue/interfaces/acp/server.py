@@ -32,7 +32,7 @@ from segue.acp.rpc import (
     Connection,
     RpcError,
 )
-from segue.model.errors import SegueError
+from segue.model.errors import AgentRefused, SegueError
 from segue.model.principal import Principal
 
 from .attached_sessions import AttachedSessions
@@ -261,6 +261,12 @@ class AcpServer:
         if agent is not None:
             self._login_methods_task = asyncio.ensure_future(self._fetch_login_methods(agent))
             await asyncio.wait([self._login_methods_task], timeout=LOGIN_METHODS_SECONDS)
+            if self._login_methods_task.done():
+                try:
+                    self._login_methods_task.result()
+                except AgentRefused:
+                    self._version = 0
+                    raise
         return available_login_methods(self._profile, self._agent_login_methods, terminal=terminal)
 
     async def _agent_with_login(self) -> NeedsLogin | None:
@@ -292,6 +298,8 @@ class AcpServer:
             self._agent_login_methods = list(await agent.logins())
             if isinstance(agent, HasExtensions):
                 self._profile = self._profile.for_agent(await agent.describe())
+        except AgentRefused:  # for example because of the key, so no request can succeed
+            raise
         except SegueError as error:  # the client gets it when it opens a session
             log.warning("%s", error.message)
 

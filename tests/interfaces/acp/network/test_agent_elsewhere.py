@@ -9,7 +9,7 @@ from segue.hub import Hub
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import ErrorResponse
-from tests.interfaces.acp.network.served import serve
+from tests.interfaces.acp.network.served import TRANSPORTS, serve
 from tests.interfaces.acp.testbed import AcpTestbed
 
 
@@ -79,3 +79,24 @@ async def stored_text(hub: Hub) -> str:
     for session in (await hub.sessions.list(LOCAL)).sessions:
         texts += [str(event.body) async for event in hub.history.read(LOCAL, session.id)]
     return "\n".join(texts)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_initialize_fails_if_the_server_refuses_the_connection(
+    testbed: AcpTestbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    async with serve(tmp_path / "server") as served:
+        url = f"acp+{transport}://127.0.0.1:{served.port}"
+        for path, token, reason in (
+            ("/acp", "wrong", "SEGUE_ACP_TOKEN is not a key of the server: HTTP 401"),
+            ("/acp", "", "the server needs a key: HTTP 401; set SEGUE_ACP_TOKEN"),
+            ("/wrong", served.key, "no agent at this path: HTTP 404"),
+        ):
+            monkeypatch.setenv("SEGUE_ACP_TOKEN", token)
+            agent = ("--agent", url + path)
+            async with testbed.connect_child(1, *agent, initialize=False) as (client, _):
+                for _attempt in range(2):
+                    with pytest.raises(ErrorResponse, match=reason):
+                        await client.initialize()
+                with pytest.raises(ErrorResponse, match="send `initialize` first"):
+                    await client.request("session/list", {})
