@@ -9,7 +9,7 @@ import pytest
 import segue
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.conversation import conversation
-from tests.interfaces.acp.harness import Client
+from tests.interfaces.acp.harness import Client, ErrorResponse
 from tests.interfaces.acp.testbed import AcpTestbed
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -117,6 +117,28 @@ async def test_served_agent_offers_no_login(testbed: AcpTestbed, version: int) -
         methods = ("authenticate", "logout") if version == 1 else ("auth/login", "auth/logout")
         for method in methods:
             assert (await client.request_error(method, {"methodId": "segue-local"})).code == -32601
+
+
+async def test_agent_may_have_only_its_own_sessions(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.hub() as hub:
+        other = (await hub.editor.create(LOCAL, cwd="/")).id
+        await hub.turns.run(LOCAL, other, "/say of another agent")
+    for options, count in (("only_own_sessions=True", 1), ("", 2)):
+        async with testbed.connect_program(version, *program(options)) as (client, _):
+            if count == 1:
+                own = await client.new_session("/")
+                await client.run_prompt(own, "Hello")
+            assert len(await list_rows(client)) == count
+            title = {"sessionId": other, "title": "x"}
+            if count == 1:
+                for method in ("load", "resume", "fork") if version == 1 else ("resume", "fork"):
+                    with pytest.raises(ErrorResponse, match="no session") as error:
+                        await client.open_session(method, other, "/")
+                    assert error.value.data == {"sessionId": other}
+                assert (await client.request_error("session/set_title", title)).code == -32002
+                await client.request("session/delete", {"sessionId": other})  # as an unknown one
+            else:
+                assert (await client.request("session/set_title", title))["title"] == "x"
 
 
 # In memory.

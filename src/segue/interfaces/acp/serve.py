@@ -101,6 +101,7 @@ def serve_acp(
     workspace: str = "local",
     without: Iterable[str] = (),
     keep_days: int | None = None,
+    only_own_sessions: bool = False,
 ) -> None:
     """Serve an agent over ACP on standard input and output, until the client disconnects.
 
@@ -127,6 +128,9 @@ def serve_acp(
 
     `without` names capabilities that the agent does not announce. An agent without
     `{"load", "resume"}` can list sessions, but not open them again.
+
+    With `only_own_sessions`, clients list and open only the sessions that this agent has begun,
+    which it recognizes by its name. Otherwise they get every session of the workspace.
     """
     from segue.agents.base import HandlesLogin
     from segue.agents.base.declaration import declare
@@ -166,7 +170,9 @@ def serve_acp(
         hub.agent_registry.register(kind, lambda spec: agent)
         return hub
 
-    served_agent = ServedAgent(agent_name, {"kind": kind}, agent, declaration)
+    served_agent = ServedAgent(
+        agent_name, {"kind": kind}, agent, declaration, only_own_sessions=only_own_sessions
+    )
     serve_stdio(open_own_hub, principal, served_agent=served_agent, profile=profile)
 
 

@@ -9,6 +9,7 @@ from segue.interfaces.acp.capabilities import AgentProfile
 from segue.interfaces.acp.errors import session_not_found
 from segue.interfaces.acp.served_agent import ServedAgent
 from segue.model import ids
+from segue.model.errors import NotFound
 from segue.model.principal import Principal
 from segue.model.session import Session
 
@@ -27,6 +28,7 @@ class SessionAccess:
         self._principal = principal
         self._profile = profile
         self._agent_name = None
+        self._is_elsewhere = served_agent is not None and served_agent.declaration is None
         if served_agent is not None and served_agent.only_own_sessions:
             self._agent_name = served_agent.name
 
@@ -54,9 +56,11 @@ class SessionAccess:
         return session
 
     def check_agent(self, session: Session) -> None:
-        """Raise RpcError if a session is another agent's and the client may not use those."""
+        """Raise an error if a session is another agent's and the client may not use those."""
         if self._agent_name is None or (session.agent and session.agent.id == self.agent_id):
             return
+        if not self._is_elsewhere:
+            raise NotFound(f"no session {session.id}", session=session.id)
         message = (
             f"this session is not one of {self._agent_name}; a prompt would send its conversation"
             f" there ({session.messages} messages). To allow that, start `segue acp` with"
