@@ -11,7 +11,7 @@ import pytest
 
 from segue import claude
 
-# Names and defaults as in claude-agent-sdk 0.2.182; after `*` what only we and TypeScript have.
+# Names and defaults as in claude-agent-sdk 0.2.184; after `*` what only we and TypeScript have.
 SIGNATURES = {
     "list_sessions": "directory=None, limit=None, offset=0, include_worktrees=True,"
     " *, include_programmatic=True",

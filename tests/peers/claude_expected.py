@@ -1,6 +1,6 @@
 """Which of the SDK's session tests we run, and why some do not pass here."""
 
-VERSION = "0.2.182"
+VERSION = "0.2.184"
 RUN = {
     "test_sessions.py": 123,
     "test_session_mutations.py": 52,
