@@ -133,9 +133,9 @@ class Sandbox:
         except BrokenPipeError:
             answer = None
         if answer is None:
-            self.process.wait(ANSWER_SECONDS)
+            code = self.process.wait(ANSWER_SECONDS)
             assert self.process.stderr is not None
-            raise SandboxEnded(self.process.stderr.read())
+            raise SandboxEnded(f"exit code {code}: {self.process.stderr.read()}")
         assert "error" not in answer, answer["error"]
         return Answer(answer.get("value"), answer.get("errno"))
 
@@ -166,7 +166,7 @@ for code in codes:
 
 
 class SandboxEnded(Exception):
-    """The sandboxed process ended; the message is what it wrote to standard error."""
+    """The sandboxed process ended; the message has its exit code and its standard error."""
 
 
 @contextmanager
