@@ -68,6 +68,9 @@ class ExampleSessions(ToolSessions):
     async def damage(self, id: str) -> None:
         self._path(id).write_bytes(b'\x00\xff{"type": [}\n' * 3)
 
+    def listed_directory(self, id: str) -> Path:
+        return self.directory / "chats"
+
     def _path(self, id: str) -> Path:
         return self.directory / "chats" / f"{id}.jsonl"
 

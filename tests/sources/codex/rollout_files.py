@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -125,15 +124,13 @@ class CodexSessions(ToolSessions):
     async def damage(self, id: str) -> None:
         self.path(id).write_bytes(b'\x00\xff{"type": "user", "payload": [}\n' * 3)
 
+    def listed_directory(self, id: str) -> Path:
+        return self.directory / "sessions"
+
     def path(self, id: str) -> Path:
         """Return the file of a thread."""
         (path,) = self.directory.rglob(f"rollout-*{id}.jsonl")
         return path
-
-
-def wait_for_new_mtime() -> None:
-    """Wait until a write gets another time than the last one."""
-    time.sleep(0.02)
 
 
 def write_thread(tool: CodexSessions, *lines: bytes, at: datetime = NOON, **fields: Any) -> str:

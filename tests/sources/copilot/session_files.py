@@ -115,6 +115,9 @@ class CopilotSessions(ToolSessions):
     async def damage(self, id: str) -> None:
         self.path(id).write_bytes(b'\x00\xff{"type": "user.message", "data": [}\n' * 3)
 
+    def listed_directory(self, id: str) -> Path:
+        return self.directory / "session-state"
+
     def path(self, id: str) -> Path:
         """Return the events of a session."""
         return self.directory / "session-state" / id / "events.jsonl"

@@ -142,6 +142,9 @@ class GeminiSessions(ToolSessions):
     async def damage(self, id: str) -> None:
         self.path(id).write_bytes(b'\x00\xff{"sessionId": [}\n' * 3)
 
+    def listed_directory(self, id: str) -> Path:
+        return self.path(id).parent
+
     def path(self, id: str) -> Path:
         """Return the file of a session."""
         (path,) = self.directory.rglob(f"session-*-{id[:8]}.json*")

@@ -206,21 +206,6 @@ def test_half_written_old_session_stays_listed(tool: GeminiSessions, source: Ope
     assert source.problems() == ["it is damaged: it is not a JSON object"]
 
 
-def test_directory_that_cannot_be_read_keeps_its_sessions(
-    tool: GeminiSessions, source: OpenedSource
-) -> None:
-    id = run(tool.create("question", "answer", cwd=CWD, at=NOON))
-    assert [row.id for row in source.rows()] == [id]
-    chats = tool.path(id).parent
-    chats.rename(chats.with_name("moved"))
-    chats.symlink_to(chats)  # no path leads through a link to itself
-    assert [row.id for row in source.rows()] == [id]
-    (reason,) = set(source.problems())
-    assert "symbolic links" in reason
-    chats.unlink()
-    assert source.rows() == []
-
-
 def test_truncated_and_replaced_files_are_read_again(
     tool: GeminiSessions, source: OpenedSource
 ) -> None:

@@ -161,6 +161,9 @@ class KimiSessions(ToolSessions):
     async def damage(self, id: str) -> None:
         self.path(id).write_bytes(b'\x00\xff{"type": "turn.prompt", "input": [}\n' * 3)
 
+    def listed_directory(self, id: str) -> Path:
+        return self.directory / "sessions"
+
     def path(self, id: str, agent: str = "main") -> Path:
         """Return the wire of an agent."""
         return self.state_path(id).parent / "agents" / agent / "wire.jsonl"

@@ -143,6 +143,9 @@ class QwenSessions(ToolSessions):
     async def damage(self, id: str) -> None:
         self.path(id).write_bytes(b'\x00\xff{"uuid": "x", "type": [}\n' * 3)
 
+    def listed_directory(self, id: str) -> Path:
+        return self.path(id).parent
+
     def path(self, id: str) -> Path:
         """Return the file of a session."""
         existing = [*self.directory.rglob(f"{id}.jsonl")]

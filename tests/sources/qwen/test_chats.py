@@ -425,21 +425,6 @@ def test_odd_values_do_no_harm(tool: QwenSessions, source: OpenedSource, journal
     assert source.problems() == []
 
 
-def test_directory_that_cannot_be_read_keeps_its_sessions(
-    tool: QwenSessions, source: OpenedSource
-) -> None:
-    id = run(tool.create("question", "answer", cwd=CWD, at=NOON))
-    assert [row.id for row in source.rows()] == [id]
-    chats = tool.path(id).parent
-    chats.rename(chats.with_name("moved"))
-    chats.symlink_to(chats)  # no path leads through a link to itself
-    assert [row.id for row in source.rows()] == [id]
-    (reason,) = set(source.problems())
-    assert "symbolic links" in reason
-    chats.unlink()
-    assert source.rows() == []
-
-
 def test_truncated_and_replaced_files_are_read_again(
     tool: QwenSessions, source: OpenedSource, journal: Journal
 ) -> None:

@@ -56,7 +56,7 @@ class CodexReader(Reader):
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all threads, subagents included."""
         names = rollouts.thread_names(self.home, report)
-        for rollout in rollouts.current_rollouts(self.home).values():
+        for rollout in rollouts.current_rollouts(self.home, report).values():
             if ref := self._ref(rollout, names):
                 yield ref
 

@@ -101,10 +101,10 @@ def archived_path(home: str, path: str, *, archived: bool) -> str:
     return os.path.join(home, _SESSIONS, year, month, day, name)
 
 
-def list_rollouts(home: str) -> Iterator[Rollout]:
-    """Return all rollout files."""
+def list_rollouts(home: str, report: Report | None = None) -> Iterator[Rollout]:
+    """Yield all rollout files."""
     for directory in directories(home):
-        for entry in files.walk_files(directory, (".jsonl", packed.SUFFIX), 4):
+        for entry in files.walk_files(directory, (".jsonl", packed.SUFFIX), 4, report):
             rollout = rollout_of_path(entry.path)
             if rollout is not None:
                 yield rollout
@@ -135,10 +135,10 @@ def _add_statuses(statuses: FileStatuses, directory: str, depth: int) -> None:
         _add_statuses(statuses, other, depth - 1)
 
 
-def current_rollouts(home: str) -> dict[str, Rollout]:
+def current_rollouts(home: str, report: Report | None = None) -> dict[str, Rollout]:
     """Return the current file of each thread: its newest page, in the trash only if not else."""
     current: dict[str, Rollout] = {}
-    for rollout in list_rollouts(home):
+    for rollout in list_rollouts(home, report):
         other = current.get(rollout.thread)
         if other is None or _rank(rollout) > _rank(other):
             current[rollout.thread] = rollout

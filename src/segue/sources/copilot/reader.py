@@ -56,14 +56,14 @@ class CopilotReader(Reader):
 
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all sessions: the directories that have events, and older files."""
-        yield from self._sessions(self.session_paths()[0])
+        yield from self._sessions(self.session_paths()[0], report)
         for trashed in self._trash.sessions():
-            yield from self._sessions(sessions_directory(trashed.directory))
+            yield from self._sessions(sessions_directory(trashed.directory), report)
 
-    def _sessions(self, directory: str) -> Iterator[SessionRef]:
+    def _sessions(self, directory: str, report: Report) -> Iterator[SessionRef]:
         native_ids = set()
         older = []
-        for entry in safe_io.list_directory(directory):
+        for entry in files.list_directory(directory, report):
             if entry.name.startswith("."):
                 continue
             if entry.name.endswith(_SUFFIX):

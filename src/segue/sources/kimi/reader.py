@@ -54,17 +54,17 @@ class KimiReader(Reader):
 
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all sessions, by working directory, then those in the trash."""
-        for workspace in self._workspaces():
+        for workspace in self._workspaces(report):
             if not workspace.name.startswith("."):
-                for entry in safe_io.list_directory(workspace.path):
+                for entry in files.list_directory(workspace.path, report):
                     path = os.path.join(entry.path, "agents", _MAIN, _WIRE)
                     if not entry.name.startswith(".") and (ref := self.ref(path)):
                         yield ref
 
-    def _workspaces(self) -> Iterator[os.DirEntry[str]]:
-        yield from safe_io.list_directory(_sessions(self.home))
+    def _workspaces(self, report: Report | None = None) -> Iterator[os.DirEntry[str]]:
+        yield from files.list_directory(_sessions(self.home), report)
         for trashed in self._trash.sessions():
-            yield from safe_io.list_directory(_sessions(trashed.directory))
+            yield from files.list_directory(_sessions(trashed.directory), report)
 
     def status(self) -> object:
         """Return a digest of the statuses of all wires and states."""

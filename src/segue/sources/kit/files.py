@@ -59,15 +59,15 @@ def list_directory(directory: str, report: Report | None) -> list[os.DirEntry[st
 
 
 def walk_files(
-    directory: str, suffix: str | tuple[str, ...], depth: int
+    directory: str, suffix: str | tuple[str, ...], depth: int, report: Report | None = None
 ) -> Iterator[os.DirEntry[str]]:
-    """Return the regular files below a directory whose names end with a suffix."""
-    for entry in safe_io.list_directory(directory):
+    """Yield the regular files below a directory whose names end with a suffix."""
+    for entry in list_directory(directory, report):
         if entry.name.endswith(suffix):
             if safe_io.is_regular_file(entry):
                 yield entry
         elif depth and safe_io.is_directory(entry, follow_symlinks=False):
-            yield from walk_files(entry.path, suffix, depth - 1)
+            yield from walk_files(entry.path, suffix, depth - 1, report)
 
 
 def contains(path: str, needle: bytes) -> bool:

@@ -66,6 +66,10 @@ class ToolSessions(ABC):
         """Make a session unreadable: overwrite its file, or its rows in a database."""
         pytest.skip("a session cannot be damaged")
 
+    def listed_directory(self, id: str) -> Path | None:
+        """Return the directory where the source looks for a session; None if that is a database."""
+        return None
+
     def snapshot(self) -> dict[str, FileState]:
         """Return the state of every file of the tool.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
+
 from segue.hub import Hub
 from segue.model import ids, search_text
 from segue.model.errors import SegueError
 from segue.model.principal import Principal
 from segue.model.query import Query
-from segue.sources.base import Source
+from segue.sources.base import Examined, Source
 from segue.testing.helpers import ids_of, message_texts
 
 from .harness import (
@@ -62,6 +64,23 @@ class ResilienceContract(Contract):
         ):
             with suppress(SegueError):
                 await call
+
+    async def test_directory_that_cannot_be_read_keeps_its_sessions(
+        self, source: Source, tool: ToolSessions
+    ) -> None:
+        (id,) = await create_sessions(tool, 1)
+        directory = tool.listed_directory(id)
+        if directory is None:
+            pytest.skip("the source does not look for sessions in directories")
+        assert await list_ids(source) == [id]
+        directory.rename(directory.with_name("moved"))
+        directory.symlink_to(directory)  # no path leads through a link to itself
+        assert await list_ids(source) == [id]
+        assert isinstance(source, Examined)
+        (reason,) = {problem.reason for problem in (await source.examine()).problems}
+        assert "symbolic links" in reason
+        directory.unlink()
+        assert await list_ids(source) == []
 
     async def test_reads_do_not_change_the_tools_files(
         self, source: Source, tool: ToolSessions, hub: Hub
