@@ -57,7 +57,6 @@ def test_tree_path_crosses_compactions(home: Home) -> None:
         "u3",
     ]
     assert [entry.uuid for entry in session_tree.path() if entry.active] == ["E", "D", "u3"]
-    assert session_tree.entries["D"].is_compact_summary
 
 
 def test_boundary_without_a_parent_follows_the_entry_before_it(home: Home) -> None:

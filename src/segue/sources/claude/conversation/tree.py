@@ -30,7 +30,6 @@ class TreeEntry:
     message: Any
     is_meta: bool
     is_sidechain: bool
-    is_compact_summary: bool
     # Whether it is on the path that the model sees on resume.
     active: bool
     children: list[str] = field(default_factory=list)
@@ -106,7 +105,6 @@ def _tree_entry(
         message=entry.get("message", entry.get("attachment", entry.get("content"))),
         is_meta=bool(marks & entry_table.META),
         is_sidechain=bool(marks & entry_table.SIDECHAIN),
-        is_compact_summary=bool(entry.get("isCompactSummary")),
         active=active,
     )
 
