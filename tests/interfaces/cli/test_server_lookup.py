@@ -16,6 +16,7 @@ from segue.hub import Hub
 from segue.hub.access.server_proof import server_proof
 from segue.interfaces.cli import server_lookup
 from segue.interfaces.cli.commands.serve import local_url, network_notes
+from segue.model.errors import InvalidInput
 from segue.store.memory import MemoryStore
 
 SLOW_SECONDS = 0.5
@@ -72,6 +73,25 @@ async def test_a_slow_server_is_found_if_its_process_runs(
             (path,) = tmp_path.glob("server.*")
             path.rename(tmp_path / f"server.{ended_process()}.json")
             assert await server_lookup.find_server(hub) is None
+
+
+async def test_of_several_servers_the_port_chooses_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with (
+        Hub(MemoryStore(), tmp_path) as hub,
+        listening(hub, prove_slowly) as first,
+        listening(hub, prove_slowly) as second,
+    ):
+        for number, url in enumerate((first, second)):
+            (tmp_path / f"server.{os.getpid()}.{number}.json").write_text(json.dumps({"url": url}))
+        assert await server_lookup.find_server(hub) == first
+        note = f"Using {first}. Also running: {second}; --port chooses one.\n"
+        assert capsys.readouterr().err == note
+        assert await server_lookup.find_server(hub, int(second.rpartition(":")[2])) == second
+        assert capsys.readouterr().err == ""
+        with pytest.raises(InvalidInput, match=f"on port 1; running: {first}, {second}"):
+            await server_lookup.find_server(hub, 1)
 
 
 async def test_a_program_of_another_protocol_on_the_port_is_skipped(tmp_path: Path) -> None:

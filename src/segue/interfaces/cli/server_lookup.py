@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ import click
 
 from segue.hub import Hub
 from segue.hub.access import server_proof
+from segue.model.errors import InvalidInput
 from segue.model.principal import Principal
 
 # How long to wait for a proof. A server that has just started, or runs on a busy machine, is slow.
@@ -58,10 +59,24 @@ def registered(directory: Path, url: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-async def find_server(hub: Hub) -> str | None:
-    """Return the URL of a running server, or None."""
-    async with aclosing(running_servers(hub)) as urls:
-        return await anext(urls, None)
+async def find_server(hub: Hub, port: int | None = None) -> str | None:
+    """Return the URL of the running server, or None.
+
+    Of several, this is the one at `port`. Without a port it is the first, and this prints which.
+    Raises InvalidInput if servers run, but none at the port.
+    """
+    urls = [url async for url in running_servers(hub)]
+    if port is not None:
+        at_port = [url for url in urls if urlsplit(url).port == port]
+        if urls and not at_port:
+            raise InvalidInput(
+                f"no server of this store listens on port {port}; running: {', '.join(urls)}"
+            )
+        return at_port[0] if at_port else None
+    if len(urls) > 1:
+        others = ", ".join(urls[1:])
+        click.echo(f"Using {urls[0]}. Also running: {others}; --port chooses one.", err=True)
+    return urls[0] if urls else None
 
 
 async def running_servers(hub: Hub) -> AsyncGenerator[str]:

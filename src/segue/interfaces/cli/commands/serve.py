@@ -110,7 +110,8 @@ def serve_command(target: Target, **options: Any) -> None:
 @click.option(
     "--port",
     type=PORT_TYPE,
-    help="The port, if no server is running yet.  [default: 8787, or a free one]",
+    help="The port of the server to open, if several are running, or of the one to start."
+    "  [default: 8787, or a free one]",
 )
 @click.option(
     "--phone",
@@ -125,15 +126,15 @@ def serve_command(target: Target, **options: Any) -> None:
 def open_command(target: Target, no_browser: bool, port: int | None, phone_url: str | None) -> None:
     """Open the session browser, signed in.
 
-    Uses the running server of this data directory. If there is none, starts one that runs until
-    Ctrl-C. The link works once, within an hour.
+    Uses the running server of this data directory; of several, the one at --port or the first. If
+    there is none, starts one that runs until Ctrl-C. The link works once, within an hour.
 
     Example: segue open
     """
     if phone_url is not None:
-        _show_phone_link(target, phone_url)
+        _show_phone_link(target, phone_url, port)
         return
-    link = target.run(_link_to_running_server)
+    link = target.run(lambda hub, principal: _link_to_running_server(hub, principal, port))
     if link is None:
         click.echo("No server is running yet: starting one. Press Ctrl-C to stop it.", err=True)
         serve(target, port=port, open_browser=not no_browser, always_show_link=no_browser)
@@ -141,12 +142,12 @@ def open_command(target: Target, no_browser: bool, port: int | None, phone_url: 
         server_lookup.open_link(link, browser=not no_browser)
 
 
-def _show_phone_link(target: Target, phone_url: str) -> None:
+def _show_phone_link(target: Target, phone_url: str, port: int | None) -> None:
     """Print a login link and its QR code. Raises InvalidInput if a phone cannot use it."""
     from segue.interfaces.cli.output import qr_code
 
     async def make_link(hub: Hub, principal: Principal) -> str:
-        server_url = await server_lookup.find_server(hub)
+        server_url = await server_lookup.find_server(hub, port)
         if server_url is None:
             raise NotFound("no server is running; start one with `segue serve`")
         url = phone_address(phone_url.rstrip("/"), server_url)
@@ -193,8 +194,8 @@ def phone_address(phone_url: str, server_url: str) -> str:
     return url
 
 
-async def _link_to_running_server(hub: Hub, principal: Principal) -> str | None:
-    url = await server_lookup.find_server(hub)
+async def _link_to_running_server(hub: Hub, principal: Principal, port: int | None) -> str | None:
+    url = await server_lookup.find_server(hub, port)
     return None if url is None else await server_lookup.login_link(hub, principal, local_url(url))
 
 
