@@ -14,7 +14,7 @@ from segue.hub import Hub
 from segue.interfaces.cli.conversation import requests
 from segue.interfaces.cli.conversation.turns import run_turn
 from segue.interfaces.cli.terminal_input import terminal_lines
-from segue.model.errors import NoAgent, NotFound
+from segue.model.errors import Busy, NoAgent, NotFound
 from segue.model.event import Interrupted, PermissionAnswered
 from segue.model.principal import LOCAL
 from tests.agents.provider import Provider, Use
@@ -212,7 +212,12 @@ async def test_prompt_without_a_terminal_says_what_the_session_waits_for(
         asyncio.timeout(TIMEOUT_SECONDS),
         testbed.hub() as hub,
     ):
-        turn = asyncio.create_task(run_turn(hub, LOCAL, session, "Next"))
+        for choice in (None, "deny", "fail"):
+            with pytest.raises(Busy, match=r"no prompt was sent.*--on-permission wait"):
+                await run_turn(hub, LOCAL, session, "Next", choice)
+            assert capsys.readouterr().err.count("Waiting for an answer: ") == 2
+        assert await hub.turns.queued(LOCAL, session) == []
+        turn = asyncio.create_task(run_turn(hub, LOCAL, session, "Next", "wait"))
         while not await hub.turns.queued(LOCAL, session):
             await asyncio.sleep(0.01)
         shown = capsys.readouterr().err

@@ -65,6 +65,35 @@ def test_request_answered_by_another_client_is_not_asked_again(
         assert screen.ended() == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "exit_code", "shown"),
+    [
+        ((), 0, "(rejected: no terminal to ask in)"),
+        (("--on-permission", "deny"), 0, "(rejected: --on-permission deny)"),
+        (("--on-permission", "fail"), 1, "(cancelled: --on-permission fail)"),
+    ],
+)
+def test_prompt_without_a_terminal_rejects_requests_or_fails(
+    run: Run, options: tuple[str, ...], exit_code: int, shown: str
+) -> None:
+    done = run("prompt", "new", "/ask May I?\n/say thanks", *options)
+    assert (done.returncode, shown in done.stderr) == (exit_code, True)
+    assert ("thanks" in done.stdout) == (exit_code == 0)
+
+
+def test_prompt_waits_for_another_client_if_the_user_says_so(
+    run: Run, environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
+) -> None:
+    id = run("new").stdout.strip()
+    words = ("prompt", id, "/ask May I?\n/say thanks", "--on-permission", "wait")
+    with open_screen(*words, env=environment, cwd=str(tmp_path)) as screen:
+        screen.until("waiting for an answer in a browser")
+        assert "Your choice:" not in screen.text
+        asyncio.run(answer_request(environment["SEGUE_DATA_DIR"], id))
+        screen.until("thanks")
+        assert screen.ended() == 0
+
+
 async def answer_request(directory: str, id: str) -> None:
     async with await open_hub(directory, sources="none") as hub:
         (request,) = await hub.history.events(LOCAL, id, types=["permission_asked"])

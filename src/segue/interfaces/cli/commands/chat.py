@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from segue.hub import Hub
     from segue.hub.sync.continuing import Continuation, Handoff
     from segue.hub.tools import Tool
+    from segue.interfaces.cli.conversation.requests import OnPermission
     from segue.model.principal import Principal
     from segue.model.session import Session
 
@@ -76,8 +77,19 @@ def show_new_session(session: Session, format: str | None) -> None:
 @click.command("prompt")
 @click.argument("words", nargs=-1, metavar="[SESSION] TEXT", shell_complete=complete_session)
 @click.option("--title", help="With `new`: the session's title.")
+@click.option(
+    "--on-permission",
+    type=click.Choice(["deny", "wait", "fail"]),
+    help="Instead of asking for a permission in the terminal: deny it, wait until another client"
+    " answers, or cancel the turn.  [default without a terminal: deny]",
+)
 @target_options
-def prompt_command(target: Target, words: tuple[str, ...], title: str | None) -> None:
+def prompt_command(
+    target: Target,
+    words: tuple[str, ...],
+    title: str | None,
+    on_permission: OnPermission | None,
+) -> None:
     """Send a prompt to a session and print the answer; `new` as SESSION creates one.
 
     Without SESSION, the newest session of this directory gets the prompt. `-` as TEXT reads the
@@ -107,7 +119,7 @@ def prompt_command(target: Target, words: tuple[str, ...], title: str | None) ->
         if name == "new":
             created = await hub.editor.create(principal, cwd=os.getcwd(), title=title, origin="cli")
             click.echo(click.style(created.id, dim=True), err=True)
-            return await run_turn(hub, principal, created.id, prompt)
+            return await run_turn(hub, principal, created.id, prompt, on_permission)
         existing = await find_session(hub, principal, name)
         if session is None:
             named = f" ({one_line(existing.title)})" if existing.title else ""
@@ -115,7 +127,7 @@ def prompt_command(target: Target, words: tuple[str, ...], title: str | None) ->
         if (owner := await hub.sessions.owner(principal, existing.id)) is not None:
             await hub.turns.prepare_for_prompt(principal, existing.id)
             click.echo(f"Imported from {owner} into segue's store.", err=True)
-        return await run_turn(hub, principal, existing.id, prompt)
+        return await run_turn(hub, principal, existing.id, prompt, on_permission)
 
     if not show_stop_reason(target.run(send)):
         sys.exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -27,6 +27,19 @@ _CHECKS = 3
 _CHECK_SECONDS = 1.0
 
 
+# What happens to a permission request that is not asked in the terminal: it is rejected, it waits
+# for another client, or its turn is cancelled.
+OnPermission = Literal["deny", "wait", "fail"]
+
+
+def choose_handling(chosen: OnPermission | None) -> OnPermission | None:
+    """Return what happens to permission requests; None means that they are asked in the terminal.
+
+    Without a choice of the user, they are asked, or rejected if there is no terminal.
+    """
+    return chosen or (None if sys.stdin.isatty() else "deny")
+
+
 class PermissionRequests:
     """The permission requests of one turn, asked in the terminal until they are answered."""
 
@@ -37,10 +50,16 @@ class PermissionRequests:
         id: str,
         turn_id: str,
         *,
+        on_permission: OnPermission | None = None,
         of_earlier_turn: bool = False,
     ) -> None:
-        """Create an empty set. An earlier turn still waits after the user has ended the input."""
+        """Create an empty set. An earlier turn still waits after the user has ended the input.
+
+        `on_permission` is the user's choice for requests that are not to be asked.
+        """
         import asyncio
+
+        self._chosen, self._handling = on_permission, choose_handling(on_permission)
 
         self._hub, self._principal, self._id, self._turn_id = hub, principal, id, turn_id
         self.of_earlier_turn = of_earlier_turn
@@ -56,18 +75,31 @@ class PermissionRequests:
         return bool(self._tasks)
 
     async def add(self, request: PermissionAsked, call: ToolCall | None) -> None:
-        """Ask in the terminal; without one, reject the request."""
+        """Ask in the terminal, or handle the request as the user chose."""
         import asyncio
 
-        if sys.stdin.isatty():
+        if self._handling is None:
             task = self._tasks[request.ask_id] = asyncio.ensure_future(self._ask(request, call))
             task.add_done_callback(self._on_done)
             return
         click.echo(request_text(request, call))
+        reason = (
+            "no terminal to ask in" if self._chosen is None else f"--on-permission {self._chosen}"
+        )
+        if self._handling == "wait":
+            click.echo(
+                f"  (waiting for an answer in a browser, an editor or `segue resume {self._id}`)",
+                err=True,
+            )
+            return
+        if self._handling == "fail":
+            click.echo(f"  (cancelled: {reason})", err=True)
+            await self._hub.turns.cancel(self._principal, self._id, self._turn_id)
+            return
         reject = next(
             (option.id for option in request.options if option.kind.startswith("reject")), None
         )
-        click.echo("  (rejected: no terminal to ask in)", err=True)
+        click.echo(f"  (rejected: {reason})", err=True)
         with suppress(NotFound):  # another client has answered meanwhile
             await self._hub.turns.answer(self._principal, self._id, request.ask_id, reject)
 

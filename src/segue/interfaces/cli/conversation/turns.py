@@ -18,7 +18,7 @@ from segue.interfaces.cli.output.text import (
     one_line,
 )
 from segue.interfaces.cli.terminal_input import terminal_lines
-from segue.model.errors import NotFound
+from segue.model.errors import Busy, NotFound
 from segue.model.event import (
     AnyBody,
     Delta,
@@ -31,7 +31,7 @@ from segue.model.event import (
 from segue.model.tools.titles import request_title
 
 from .display import TurnDisplay, open_display
-from .requests import PermissionRequests
+from .requests import OnPermission, PermissionRequests, choose_handling
 
 if TYPE_CHECKING:
     from segue.hub import Hub
@@ -123,30 +123,47 @@ async def _read_prompt() -> str:
         raise _InterruptedAtPrompt from None
 
 
-async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
+async def run_turn(
+    hub: Hub,
+    principal: Principal,
+    id: str,
+    text: str,
+    on_permission: OnPermission | None = None,
+) -> str:
     """Send a prompt, print its turn as it happens, and return the stop reason.
 
     Permission requests are answered in the terminal, those of a turn that waits for answers first.
-    Raises NotFound if the session is deleted during the turn.
+    `on_permission` is the user's choice for requests that are not to be asked. Raises NotFound if
+    the session is deleted during the turn.
     """
-    if await answer_waiting_turn(hub, principal, id) == "requires_action":
+    if await answer_waiting_turn(hub, principal, id, on_permission) == "requires_action":
         return "requires_action"
     turn = await hub.turns.submit(principal, id, text)
-    return await _show_turn(hub, principal, id, turn, PermissionRequests(hub, principal, id, turn))
+    requests = PermissionRequests(hub, principal, id, turn, on_permission=on_permission)
+    return await _show_turn(hub, principal, id, turn, requests)
 
 
-async def answer_waiting_turn(hub: Hub, principal: Principal, id: str) -> str:
+async def answer_waiting_turn(
+    hub: Hub, principal: Principal, id: str, on_permission: OnPermission | None = None
+) -> str:
     """Ask for the answers that a session's turn waits for, and print the rest of the turn.
 
     Returns its stop reason: `requires_action` if the user gives no answer. Returns an empty string
-    if no turn waits for answers. Without a terminal, the requests are only printed.
+    if no turn waits for answers, or if another client is to give them. Raises Busy if they are
+    not asked for here and the user did not choose to wait.
     """
     session = await hub.sessions.get(principal, id)
     if session.turn is None or not session.pending:
         return ""
-    if not session.open_asks or not sys.stdin.isatty():
+    handling = choose_handling(on_permission)
+    if not session.open_asks or handling is not None:
         for line in await waiting_lines(hub, principal, session):
             click.echo(line, err=True)
+        if handling in ("deny", "fail"):
+            raise Busy(
+                f"a turn of session {id} waits for these answers, so no prompt was sent; answer"
+                " them, or add --on-permission wait to `segue prompt`"
+            )
         return ""
     # Another process may have been unable to continue the turn with answers that it took.
     await hub.turns.engine.kick((principal.workspace, id))
