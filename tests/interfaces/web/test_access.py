@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import AsyncIterator
+from html import unescape
 from pathlib import Path
 
 import pytest
 
 from segue.hub.access.logins import LINK_LIFETIME, LOGIN_LIFETIME
 from segue.interfaces.web import request
+from segue.interfaces.web.routes import ROUTES
 from segue.model import clock
 from segue.model.content import Text
 from segue.model.event import Event, UserMessage
@@ -117,8 +119,9 @@ async def test_a_browser_sees_only_its_own_workspace(tmp_path: Path) -> None:
             "/blob/2/0",
         ):
             assert "Theirs" not in await site.get(f"/s/{other.id}{path}", 404)
+        fields = {"prompt": {"text": "x"}, "rename": {"title": "x"}}
         for verb in ("prompt", "rename", "delete", "fork", "share", "archive", "cancel"):
-            await site.post(f"/s/{other.id}/{verb}", 404, text="x", title="x")
+            await site.post(f"/s/{other.id}/{verb}", 404, **fields.get(verb, {}))
         assert (await site.client.get(f"/live?session={other.id}")).status_code == 404
         await site.get(f"/s/{own.id}")
 
@@ -263,6 +266,22 @@ async def test_malformed_paths_and_forms_are_client_errors(tmp_path: Path) -> No
         for cwd in ("relative", str(tmp_path / "nowhere"), "/\0"):
             await site.post("/new", 400, text="hello", project=cwd)
         await site.post(f"/s/{session.id}/prompt", 400, picture="data:image/png;base64,")
+
+
+async def test_fields_that_a_form_does_not_have_are_refused_by_name(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.editor.create(LOCAL, title="Kept")
+        for endpoint in ROUTES:
+            if endpoint.method == "POST":
+                path = endpoint.path.replace("{id}", session.id)
+                response = await site.post(path, 400, titel="x")
+                assert "nknown field 'titel' in the form; use " in unescape(response.text), path
+        parts = {"title": (None, "x")}  # as multipart/form-data, which no form of the pages is
+        headers = {"x-csrf": site.csrf}
+        path = f"/s/{session.id}/rename"
+        response = await site.client.post(path, files=parts, headers=headers)
+        assert (response.status_code, "title, csrf" in response.text) == (400, True)
+        assert await site.hub.sessions.get(LOCAL, session.id) == session
 
 
 async def test_share_pages_are_not_indexed(tmp_path: Path) -> None:

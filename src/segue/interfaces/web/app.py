@@ -19,7 +19,7 @@ from segue.model.errors import NotFound, SegueError, Unauthorized
 
 from . import templates
 from .auth import SECURITY_HEADERS, authenticate, check_csrf, check_same_site
-from .request import Endpoint, WebContext, WebRequest
+from .request import CSRF_FIELD, Endpoint, WebContext, WebRequest
 from .routes import ROUTES
 
 log = logging.getLogger("segue.web")
@@ -74,7 +74,10 @@ class WebApp:
         if endpoint.public:
             if caller := _public_caller(http, path_params):
                 self._rate_limiter.count_request(caller)
-            return await endpoint.handler(WebRequest(self._context, http, path_params))
+            request = WebRequest(self._context, http, path_params)
+            if http.method == "POST":
+                await request.check_fields(endpoint.form)
+            return await endpoint.handler(request)
         principal, token = await authenticate(self._context.hub, http)
         http.state.local = principal.local
         self._rate_limiter.count_request(caller_of(principal))
@@ -87,8 +90,9 @@ class WebApp:
             max_form_bytes=endpoint.max_form_bytes,
         )
         if http.method == "POST":
-            csrf = http.headers.get("x-csrf") or (await request.form()).get("csrf", "")
+            csrf = http.headers.get("x-csrf") or (await request.form()).get(CSRF_FIELD, "")
             check_csrf(token, csrf)
+            await request.check_fields(endpoint.form)
         return await endpoint.handler(request)
 
     def _find(self, scope: Scope) -> tuple[Endpoint, dict[str, str]]:

@@ -29,6 +29,8 @@ from . import templates
 from .auth import csrf
 
 DATABASE_VARIABLE = "$SEGUE_DATABASE_URL"
+MAX_SHOWN_NAME = 100  # characters of the name of a field that no form has
+CSRF_FIELD = "csrf"  # of every form
 UTC_OFFSET_COOKIE = "segue-utc-offset"  # the browser's UTC offset in minutes, set by our script
 MAX_UTC_OFFSET_MINUTES = 14 * 60
 MAX_FORM_BYTES = 64 * 1024
@@ -54,13 +56,14 @@ Handler = Callable[["WebRequest"], Awaitable[Response]]
 
 
 class Endpoint(NamedTuple):
-    """One method on one path. `public` paths need no sign-in."""
+    """One method on one path. `public` paths need no sign-in. `form` names the fields."""
 
     method: str
     path: str
     handler: Handler
     public: bool = False
     max_form_bytes: int = MAX_FORM_BYTES
+    form: str = ""
 
 
 class WebContext(NamedTuple):
@@ -181,6 +184,14 @@ class WebRequest:
             large = len(data) > MAX_FORM_BYTES
             self._form = await asyncio.to_thread(_parse_form, data) if large else _parse_form(data)
         return self._form
+
+    async def check_fields(self, names: str) -> None:
+        """Raise InvalidInput if the form has a field that is not one of `names`."""
+        known = (*names.split(), CSRF_FIELD)
+        for name in await self.fields():
+            if name not in known:
+                shown = name[:MAX_SHOWN_NAME]
+                raise InvalidInput(f"unknown field {shown!r} in the form; use {', '.join(known)}")
 
     def command(self, *words: str) -> str:
         """Return a `segue` command line that works on this data and workspace.
