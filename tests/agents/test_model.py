@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from segue.hub.turns.turn_reader import EVENTS_PER_READ
+from segue.hub.turns.running.turn_reader import EVENTS_PER_READ
 from segue.model.content import Image, Text, as_content
 from segue.model.event import AgentMessage, AgentRef, Compacted, ConfigChanged, Delta, Event
 from segue.model.principal import LOCAL, Principal

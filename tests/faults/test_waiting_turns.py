@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from segue.hub import Hub
-from segue.hub.turns.runner import TurnRunner
+from segue.hub.turns.running.runner import TurnRunner
 from segue.model.content import as_content, plain_text
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import (

@@ -10,8 +10,8 @@ import pytest
 from segue.agents.base import Turn
 from segue.agents.base.ports import ALLOW, REJECT, PermissionRequest
 from segue.hub import Hub
-from segue.hub.turns import runner
 from segue.hub.turns.engine import TurnEngine
+from segue.hub.turns.running import runner
 from segue.hub.turns.running.turn_inbox import TurnInbox
 from segue.model.content import as_content
 from segue.model.errors import NotFound

@@ -8,8 +8,8 @@ import pytest
 from segue.agents.base import Turn
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub import Hub
-from segue.hub.turns import runner
 from segue.hub.turns.holder import holder_name
+from segue.hub.turns.running import runner
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import InvalidInput, NoAgent, NotFound

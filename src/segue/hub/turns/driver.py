@@ -26,7 +26,7 @@ from .recovery import (
     resumption,
     unstored_events,
 )
-from .runner import TurnRunner
+from .running.runner import TurnRunner
 
 log = logging.getLogger("segue.turns")
 

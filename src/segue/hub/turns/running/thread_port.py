@@ -19,7 +19,7 @@ from segue.agents.base import (
 from segue.agents.base.client import ClientPort
 from segue.hub.turns.attribution import TurnRequests
 from segue.hub.turns.end_turn import thread_changed
-from segue.hub.turns.turn_reader import TurnReader
+from segue.hub.turns.running.turn_reader import TurnReader
 from segue.model import ids
 from segue.model.content import Content
 from segue.model.event import (

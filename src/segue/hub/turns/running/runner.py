@@ -26,7 +26,24 @@ from segue.agents.base import (
 from segue.agents.base.client import ClientPort
 from segue.hub.history.follow import Name
 from segue.hub.sessions.directories import OUTPUTS
+from segue.hub.turns.attribution import TurnRequests
+from segue.hub.turns.budgets import budget_message
+from segue.hub.turns.deps import TurnDeps
 from segue.hub.turns.end_turn import end_turn_events
+from segue.hub.turns.inbox import Prompt, begun_turn, close_requests, resume
+from segue.hub.turns.opened import StoreSessionPort
+from segue.hub.turns.recovery import accepted
+from segue.hub.turns.turn_events import (
+    can_continue,
+    check_values,
+    failed_event,
+    first_events,
+    marked_by_key,
+    marked_local,
+    permission_asked,
+    status_with_pending,
+    with_body,
+)
 from segue.model import codec, ids
 from segue.model.errors import InvalidInput, LeaseLost, NotFound, SegueError
 from segue.model.event import (
@@ -46,26 +63,9 @@ from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease, finished_messages
 
-from .attribution import TurnRequests
-from .budgets import budget_message
-from .deps import TurnDeps
-from .inbox import Prompt, begun_turn, close_requests, resume
-from .opened import StoreSessionPort
-from .recovery import accepted
-from .running.delta_writer import DeltaWriter
-from .running.session_threads import SessionThreads
-from .running.turn_inbox import TurnInbox
-from .turn_events import (
-    can_continue,
-    check_values,
-    failed_event,
-    first_events,
-    marked_by_key,
-    marked_local,
-    permission_asked,
-    status_with_pending,
-    with_body,
-)
+from .delta_writer import DeltaWriter
+from .session_threads import SessionThreads
+from .turn_inbox import TurnInbox
 from .turn_reader import TurnReader
 
 log = logging.getLogger("segue.turns")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from segue.hub.history.follow import Name
+from segue.hub.turns.turn_events import last_compaction
 from segue.model.event import (
     Event,
     OutcomeDefined,
@@ -10,8 +11,6 @@ from segue.model.event import (
 )
 from segue.model.session import Session
 from segue.store.base import Store
-
-from .turn_events import last_compaction
 
 EVENTS_PER_READ = 500
 
