@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
-from segue.agents.base import Agent, NoTools, SupportsCheck, SupportsResume, Turn
+from segue.agents.base import Agent, SupportsCheck, SupportsResume, Turn
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.history.follow import Name
 from segue.model.errors import Conflict, LeaseLost, NoAgent, NotFound
@@ -266,10 +266,7 @@ class SessionDriver:
         return await self._deps.build_agent(session, overrides, self._lease, local=local)
 
     def _create_runner(self, agent: Agent, opened: OpenSession | None) -> TurnRunner:
-        tools = NoTools() if opened is None else opened.tools
-        runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)
-        runner.client = None if opened is None else opened.client
-        return runner
+        return TurnRunner(self._deps, self._lease, self.wake, agent, opened)
 
     async def _run_with(
         self, runner: TurnRunner, item: InboxItem, work: Coroutine[Any, Any, None]
