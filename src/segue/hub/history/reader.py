@@ -83,12 +83,15 @@ class HistoryReader:
         **window: Unpack[WindowOptions],
     ) -> Sequence[Event]:
         """Return the events of an EventWindow, in order."""
-        _, source = await self._lookup.find(principal, id)
         events: Sequence[Event]
-        if source is not None:
-            events = await source.events(id, **window)
-        else:
+        try:
             events = await self._store.events(principal.workspace, id, **window)
+        except NotFound:
+            _, source = await self._lookup.find(principal, id)
+            if source is not None:
+                events = await source.events(id, **window)
+            else:  # it was imported just now
+                events = await self._store.events(principal.workspace, id, **window)
         return events if principal.local else [event.for_caller(local=False) for event in events]
 
     async def read(self, principal: Principal, id: str, after: int = 0) -> AsyncIterator[Event]:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from segue.model.webhooks.delivery import Delivery
 
 _last = itemgetter(-1)
+# What the seq of a session's event is added to.
+_FIRST_KEY = "SELECT pk << 24 FROM sessions WHERE workspace = ? AND id = ?"
 
 
 class Reader:
@@ -108,11 +110,10 @@ class Reader:
         id: str,
         **window: Unpack[WindowOptions],
     ) -> list[Event]:
-        pk = self.pk(workspace, id)
         selection = EventWindow(**window)
         low, high = seq_range(selection)
-        where = "key > ? AND key <= ?"
-        args: list[Any] = [pk << 24 | low, pk << 24 | high]
+        where = f"key > ({_FIRST_KEY}) + ? AND key <= ({_FIRST_KEY}) + ?"
+        args: list[Any] = [workspace, id, low, workspace, id, high]
         if selection.types:
             where += f" AND type IN ({', '.join('?' * len(selection.types))})"
             args += selection.types
@@ -123,6 +124,8 @@ class Reader:
         sql = f"{EVENTS} WHERE {where}"
         sql += f" ORDER BY key {'DESC' if selection.backward else 'ASC'} LIMIT ?"
         events = [as_event(row) for row in self.execute(sql, (*args, selection.limit))]
+        if not events:
+            self.pk(workspace, id)  # raises NotFound
         return events[::-1] if selection.backward else events
 
     def locate(self, workspace: str, id: str, event_id: str) -> int | None:
