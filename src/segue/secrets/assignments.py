@@ -27,15 +27,30 @@ _FOREIGN_WORDS = [
     *["пароль", "密码", "密碼", "口令", "パスワード", "비밀번호"],
 ]
 _RARE_WORDS = [*_FOREIGN_WORDS, "login", "creds", "psk="]
+_ASCII_RARE_WORDS = [word for word in _RARE_WORDS if word.isascii()]
+# Words in names whose values are secret, each with a pattern of its endings, in lower case.
+_WORDS = {
+    "pass": "(?:w(?:or)?ds?|phrase|code)?",
+    "pwd": "",
+    "secret": "s?",
+    "token": "s?",
+    "key": "s?",
+    "credential": "s?",
+    "auth": "(?:orization)?",
+    "cookie": "s?",
+    "bearer": "",
+    "basic": "",
+    "sig=": "",
+    "signature=": "",
+}
+# One of these is in each text in which a word makes a value secret, or a URL has a password.
+SIGNS = (*_WORDS, *_RARE_WORDS, "://")
 
 
 @cache
 def _words() -> re.Pattern[str]:
     """Return the pattern of words in names whose values are secret, in lower case."""
-    return re.compile(
-        r"pass(?:w(?:or)?ds?|phrase|code)?|pwd|secrets?|tokens?|keys?|credentials?"
-        r"|auth(?:orization)?|cookies?|bearer|basic|sig(?:nature)?="
-    )
+    return re.compile("|".join(word + ending for word, ending in _WORDS.items()))
 
 
 # Names that end like this describe a secret and have none: `token_type`, `password_field`.
@@ -130,7 +145,7 @@ def find_by_words(text: str, lower: str) -> Iterator[tuple[int, int, str]]:
     for word in _words().finditer(lower):
         start, end = word.span()
         yield from _find_after(text, word[0], start, end)
-    for rare in _RARE_WORDS:
+    for rare in _ASCII_RARE_WORDS if lower.isascii() else _RARE_WORDS:
         position = lower.find(rare)
         while position >= 0:
             end = position + len(rare)

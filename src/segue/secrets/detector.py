@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import NamedTuple
 
+from segue.secrets import assignments, options, private_keys, terminal_codes
 from segue.secrets.assignments import find_by_words, find_in_urls
 from segue.secrets.kubernetes import find_in_kubernetes_secrets
-from segue.secrets.options import find_in_options
-from segue.secrets.prefixed import find_infixed, find_prefixed
+from segue.secrets.options import find_in_options, has_options
+from segue.secrets.prefixed import find_infixed, find_prefixed, has_broken_keys
 from segue.secrets.private_keys import find_phrases_and_hashes, find_private_keys
-from segue.secrets.runs import find_runs
+from segue.secrets.runs import find_runs, has_keys
 from segue.secrets.terminal_codes import plain_view
 from segue.secrets.values import is_generated_password
 
 MIN_SECRET_CHARS = 6
-_MAX_CHECKED_CHARS = 2000  # of a text that is first checked for signs of a secret
 _MAX_DEPTH = 2  # how often a secret may be encoded
 
 
@@ -35,55 +34,54 @@ def find_secrets(text: str) -> list[Secret]:
 
     The time is proportional to the length of the text.
     """
-    return _find(text, 0)
+    return _find(text, 0) if may_have_secrets(text) else []
 
 
 def _find(text: str, depth: int) -> list[Secret]:
-    if len(text) < MIN_SECRET_CHARS or (not depth and _is_harmless(text)):
+    if len(text) < MIN_SECRET_CHARS:
         return []
     secrets = list(_find_all(text, depth))
     if (view := plain_view(text)) is not None:
         for secret in _find_all(view.text, depth):
             start, end = view.span(secret.start, secret.end)
             secrets.append(secret._replace(start=start, end=end))
-    if (broken := _with_line_breaks(text)) is not None:
+    for start, broken in _with_line_breaks(text):
         for matches in (find_in_options(broken), find_by_words(broken, _lower(broken))):
-            secrets += [Secret(*match) for match in matches]
+            secrets += [Secret(first + start, end + start, kind) for first, end, kind in matches]
     return _merged(secrets)
 
 
 _ESCAPED_BREAK = re.compile(r"\\+[nrt]")
 
 
-def _with_line_breaks(text: str) -> str | None:
-    """Return the text with line breaks instead of escaped ones, with the same length.
+def _with_line_breaks(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that have escaped line breaks, with real ones instead, and their positions.
 
-    A program or a setting may begin after an escaped line break. None if there are none.
+    A program or a setting may begin after an escaped line break. The length stays the same.
     """
-    if "\\n" not in text and "\\r" not in text and "\\t" not in text:
-        return None
-    return _ESCAPED_BREAK.sub(lambda match: " " * (len(match[0]) - 1) + "\n", text)
+    if "\\" not in text:
+        return
+    end = 0
+    while escape := _ESCAPED_BREAK.search(text, end):
+        start = text.rfind("\n", end, escape.start()) + 1 or end
+        end = text.find("\n", escape.end())
+        end = end if end >= 0 else len(text)
+        line = text[start:end]
+        yield start, _ESCAPED_BREAK.sub(lambda match: " " * (len(match[0]) - 1) + "\n", line)
 
 
-# A short text with a secret has one of these, or what the pattern finds. Frequent ones are first.
-_SIGNS = (
-    *["\n", "'", '"', "\\", "://", "|", "\x1b"],
-    *["pass", "pwd", "secret", "token", "key", "auth", "cookie", "bearer", "basic", "sig", "login"],
-    *["cred", "kennwort", "senha", "psk", "sqlplus", "net user", "seed", "recovery", "mnemonic"],
-)
+_SIGNS = (*assignments.SIGNS, *options.SIGNS, *private_keys.SIGNS, *terminal_codes.SIGNS)
 
 
-@cache
-def _sign() -> re.Pattern[str]:
-    return re.compile(r"[A-Za-z0-9_+/.~=%$-]{16}|[ \t][-/][a-zA-Z]|[pP][wW]\b")
+def may_have_secrets(text: str) -> bool:
+    """Return whether a text has a sign of a secret, which is quicker than to search it.
 
-
-def _is_harmless(text: str) -> bool:
-    """Return whether a short text has no sign of a secret, which is quicker than to search it."""
-    if len(text) > _MAX_CHECKED_CHARS or not text.isascii():
-        return False
+    Each part of the detector says what a text has in which it finds a secret.
+    """
     lower = text.lower()
-    return not any(sign in lower for sign in _SIGNS) and _sign().search(text) is None
+    if any(sign in lower for sign in _SIGNS):
+        return True
+    return has_keys(text) or has_options(text) or has_broken_keys(text)
 
 
 def _find_all(text: str, depth: int) -> Iterator[Secret]:

@@ -325,7 +325,13 @@ _INFIXES = [
     ("mailchimp", "-us", rf"(?<!{_ALNUM}){_HEX}{{32}}", r"\d{1,2}(?!\w)", 34),
     ("maxmind", "_mmk", rf"{_ALNUM}{{6}}_{_ALNUM}{{29}}", r"(?!\w)", 37),
     ("new-relic-license", "NRAL", rf"(?<!{_ALNUM}){_ALNUM}{{36}}", rf"(?!{_ALNUM})", 38),
-    ("facebook-app", "|", r"(?<!\d)\d{15,16}", rf"{_WORD}{{27,40}}(?!{_WORD})", 18),
+    (
+        "facebook-app",
+        "|",
+        r"(?<!\d)\d{15,16}",
+        rf"(?=[a-z]*[A-Z0-9_-]){_WORD}{{27,40}}(?!{_WORD})",
+        18,
+    ),
 ]
 
 
@@ -352,23 +358,23 @@ def prefix_rules() -> dict[str, list[PrefixRule]]:
 @cache
 def prefix_pattern() -> re.Pattern[str]:
     """Return the pattern of all prefixes where a word begins: the longest prefix at a place."""
-    return re.compile(rf"(?<![A-Za-z0-9])({_alternatives(sorted(prefix_rules()))})")
+    return re.compile(rf"(?<![A-Za-z0-9])({alternatives(sorted(prefix_rules()))})")
 
 
 @cache
 def escaped_prefix_pattern() -> re.Pattern[str]:
     """Return the pattern of all prefixes after an escaped line break or encoded character."""
     escape = r"(?:\\(?:[nrtbf]|u00[0-9a-f]{2})|%[0-9A-F]{2})"
-    return re.compile(rf"{escape}({_alternatives(sorted(prefix_rules()))})")
+    return re.compile(rf"{escape}({alternatives(sorted(prefix_rules()))})")
 
 
-def _alternatives(texts: list[str]) -> str:
+def alternatives(texts: list[str]) -> str:
     """Return a pattern of several texts that reads each common beginning once."""
     by_first: dict[str, list[str]] = {}
     for text in texts:
         if text:
             by_first.setdefault(text[0], []).append(text[1:])
-    branches = [re.escape(first) + _alternatives(rests) for first, rests in by_first.items()]
+    branches = [re.escape(first) + alternatives(rests) for first, rests in by_first.items()]
     if not branches:
         return ""
     joined = branches[0] if len(branches) == 1 and "" not in texts else f"(?:{'|'.join(branches)})"

@@ -11,8 +11,7 @@ from segue.secrets.values import is_password
 _VALUE = r"\\*[\"']?(?P<value>[^\s\"'`\\]{4,200})"
 _USER = r"[ \t=]*\\*[\"']?[^\s:\"']{1,100}:"
 _MAX_LINE_CHARS = 400
-# The programs, and the options whose value is a password. Statements of SQL and settings are here
-# too, if a password follows their name without a sign.
+# The programs, and the options whose value is a password.
 _PROGRAMS = {
     "sshpass": r"-p[ \t]*",
     "mysql": r"-p",
@@ -20,7 +19,6 @@ _PROGRAMS = {
     "login": r"-p[ \t]*",  # of docker, podman, helm registry, oc, az
     "redis-cli": r"-a[ \t]*",
     "curl": rf"(?:-u|--user|--proxy-user){_USER}",
-    "http -a": r"(?<=[ \t])\\*[\"']?[^\s:\"']{1,100}:",
     "skopeo": rf"--(?:src-|dest-)?creds{_USER}",
     "mongo": r"-p[ \t]+",
     "ldap": r"-w[ \t]+",
@@ -29,7 +27,6 @@ _PROGRAMS = {
     "useradd": r"(?:-p|--password)[ \t]+",
     "usermod": r"(?:-p|--password)[ \t]+",
     "openssl": r"(?:-pass(?:in|out)?[ \t]+\\*[\"']?pass:|-k[ \t]+)",
-    "zip -P": r"(?<=[ \t])",
     "zip -r": r"-P[ \t]*",
     "7z": r"-p",
     "rar a": r"-h?p",
@@ -39,8 +36,13 @@ _PROGRAMS = {
     "pscp": r"-pw[ \t]+",
     "xfreerdp": r"/p:",
     "cmdkey": r"/pass:",
-    "net user": r"\S+[ \t]+(?!/)",
     "htpasswd": r"-[a-zA-Z]*b[a-zA-Z]*[ \t]+(?:\S+[ \t]+){1,2}",
+}
+# Commands, statements of SQL and settings, after which a password follows without an option.
+_STATEMENTS = {
+    "http -a": r"(?<=[ \t])\\*[\"']?[^\s:\"']{1,100}:",
+    "zip -P": r"(?<=[ \t])",
+    "net user": r"\S+[ \t]+(?!/)",
     "rabbitmqctl": r"(?:add_user|change_password)[ \t]+\S+[ \t]+",
     "sqlplus": r"(?<=[ \t])\\*[\"']?\w+/",
     "IDENTIFIED": r"(?:WITH[ \t]+\S+[ \t]+)?BY[ \t]+(?=\\*[\"'])",
@@ -50,6 +52,10 @@ _PROGRAMS = {
     "bindpw": r"(?<=[ \t])",
     "rootpw": r"(?<=[ \t])",
 }
+_ALL = _PROGRAMS | _STATEMENTS
+_MAX_NAME_CHARS = max(map(len, _PROGRAMS))
+# One of these is in each text with a password that follows no option, in lower case.
+SIGNS = ("echo ", *{name.lower() for name in _STATEMENTS})
 # Commands that read the password from another one: `echo PASSWORD | sudo -S`.
 _READERS = re.compile(
     r"[\"']?[ \t]*\|[ \t]*(?:sudo\b[^\n|;]{0,80}[ \t]-\w*S|[^\n|;]{0,200}--(?:password-)?stdin\b"
@@ -65,26 +71,59 @@ _AFTER_NAME = re.compile(r"[\w.-]*[ \t]")
 
 @cache
 def _option(program: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w-])(?:{_PROGRAMS[program]}){_VALUE}")
+    return re.compile(rf"(?<![\w-])(?:{_ALL[program]}){_VALUE}")
+
+
+@cache
+def _dash() -> re.Pattern[str]:
+    """Return the pattern of what every option of a program begins with."""
+    return re.compile(r"[-/](?<![\w-].)-?[a-zA-Z]")
+
+
+def has_options(text: str) -> bool:
+    """Return whether a text has an option; without one, no password follows a program's option."""
+    return _dash().search(text) is not None
 
 
 def find_in_options(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield the start, end and kind of passwords in options: `mysql -p…`, `curl -u user:…`."""
-    for program in _PROGRAMS:
-        position = text.find(program)
-        while position >= 0:
-            end = position + len(program)
-            if _is_command(text, position, end):
-                for match in _option(program).finditer(text, end, _line_end(text, end)):
-                    if is_password(match["value"]):
-                        yield *match.span("value"), "password"
-            position = text.find(program, end)
+    for start, end in _before_options(text):
+        for program in _PROGRAMS:
+            yield from _find_after(text, program, start, end)
+    for statement in _STATEMENTS:
+        yield from _find_after(text, statement, 0, len(text))
     position = text.find("echo ")
     while position >= 0:
         echoed = _ECHOED.match(text, position + 4)
         if echoed and _READERS.match(text, echoed.end()) and is_password(echoed["value"]):
             yield *echoed.span("value"), "password"
         position = text.find("echo ", position + 4)
+
+
+def _before_options(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a text in which a program may have an option after its name."""
+    start = end = 0
+    for option in _dash().finditer(text):
+        first = option.start() - _MAX_LINE_CHARS - _MAX_NAME_CHARS
+        if first > end:
+            if end:
+                yield start, end
+            start = first
+        end = option.start()
+    if end:
+        yield start, end
+
+
+def _find_after(text: str, name: str, start: int, limit: int) -> Iterator[tuple[int, int, str]]:
+    """Yield the passwords after the names of a program or statement in a part of a text."""
+    position = text.find(name, start, limit)
+    while position >= 0:
+        end = position + len(name)
+        if _is_command(text, position, end):
+            for match in _option(name).finditer(text, end, _line_end(text, end)):
+                if is_password(match["value"]):
+                    yield *match.span("value"), "password"
+        position = text.find(name, end, limit)
 
 
 def _is_command(text: str, start: int, end: int) -> bool:

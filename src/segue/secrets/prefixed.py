@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from segue.secrets.formats import (
     PrefixRule,
+    alternatives,
     escaped_prefix_pattern,
     infix_rules,
     prefix_pattern,
@@ -44,6 +45,30 @@ def _break() -> re.Pattern[str]:
 
 _DATA = re.compile(r"[A-Za-z0-9+/]{40}")  # before a prefix: it is a part of longer data
 _KEY_TEXT = re.compile(r"[A-Za-z0-9_/+=.~%$-]*")
+
+
+@cache
+def _broken_key() -> re.Pattern[str]:
+    """Return the pattern of the beginning of a key that continues on the next line or string."""
+    prefixes = {
+        prefix
+        for prefix, rules in prefix_rules().items()
+        if any(_may_be_broken(rule) for rule in rules)
+    }
+    start = rf"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-F]{{2}})){alternatives(sorted(prefixes))}"
+    anywhere = "|".join(map(re.escape, _UNMISTAKABLE))
+    return re.compile(rf"(?:{start}|{anywhere}){_KEY_TEXT.pattern}{_break().pattern}")
+
+
+def has_broken_keys(text: str) -> bool:
+    """Return whether a text may have a key that is split over lines or joined strings."""
+    is_split = "\n" in text or '"' in text or "'" in text
+    return is_split and _broken_key().search(text) is not None
+
+
+def _may_be_broken(rule: PrefixRule) -> bool:
+    """Return whether keys of a format are also found if a line break is in them."""
+    return not rule.random and len(rule.prefix) >= _MIN_PREFIX_CHARS
 
 
 def find_prefixed(text: str) -> Iterator[PrefixedKey]:
@@ -89,7 +114,7 @@ def _match_rule(text: str, start: int, rule: PrefixRule) -> PrefixedKey | None:
         if looks_random(match[0], 0.6) if rule.random else is_varied(match[0]):
             return PrefixedKey(start, match.end(), rule.kind, rule.prefix)
         return None
-    if rule.random or len(rule.prefix) < _MIN_PREFIX_CHARS:
+    if not _may_be_broken(rule):
         return None
     end = _broken_end(text, start, after, rule.rest)
     return None if end is None else PrefixedKey(start, end, rule.kind, rule.prefix)

@@ -9,6 +9,7 @@ from functools import cache
 MAX_BLOCK_CHARS = 60_000
 _BEGIN = "-----BEGIN "
 _END = "-----END "
+_LINES = "Private-Lines:"  # of a key of PuTTY
 _DATA = re.compile(r"[A-Za-z0-9+/=]{20}")
 
 
@@ -31,7 +32,7 @@ def _body() -> re.Pattern[str]:
 
 @cache
 def _putty() -> re.Pattern[str]:
-    return re.compile(r"Private-Lines: \d+\s*((?:[ \t+>|-]*[A-Za-z0-9+/=]{16,}\s*)+)")
+    return re.compile(rf"{_LINES} \d+\s*((?:[ \t+>|-]*[A-Za-z0-9+/=]{{16,}}\s*)+)")
 
 
 def find_private_keys(text: str) -> Iterator[tuple[int, int, str]]:
@@ -46,7 +47,7 @@ def find_private_keys(text: str) -> Iterator[tuple[int, int, str]]:
         if _DATA.search(text, label.end(), end):
             yield position, end, text[position : label.end()]
         position = text.find(_BEGIN, max(end, label.end()))
-    if "Private-Lines:" in text:
+    if _LINES in text:
         for lines in _putty().finditer(text):
             yield lines.start(1), lines.end(1), ""
 
@@ -67,6 +68,8 @@ _PHRASE_NAMES = ("seed phrase", "recovery phrase", "mnemonic", "seed words", "re
 _PHRASE = re.compile(
     r"[\w \"'`:=\\]{0,20}?[:=\"'`]\s{0,4}[\"'`]?((?:[a-z]{3,8} ){11,23}[a-z]{3,8})\b"
 )
+# One of these is in each text in which this module finds a secret, in lower case.
+SIGNS = (_BEGIN.lower(), _LINES.lower(), "$", *_PHRASE_NAMES)
 _PASSWORD_HASH = re.compile(r"\$(?:apr1|[156y]|2[abxy]|argon2id?)\$[^\s:\"'`,<>]{16,200}")
 
 

@@ -57,6 +57,24 @@ _SHAPES = [
 ]
 
 
+# What a key of any format consists of. Its longest part has MIN_RUN_CHARS of these, and is no word
+# in lower case.
+_KEY = "[A-Za-z0-9_+/.~=%$-]"
+_LOWER = re.compile("[a-z]+")
+
+
+@cache
+def _words() -> re.Pattern[str]:
+    """Return the pattern of a text without keys. It reads each word once."""
+    word = f"(?:{_KEY}{{1,{MIN_RUN_CHARS - 1}}}+|[a-z]++)(?!{_KEY})"
+    return re.compile(rf"[^{_KEY[1:]}*+(?:{word}[^{_KEY[1:]}*+)*+")
+
+
+def has_keys(text: str) -> bool:
+    """Return whether a text has a word that may be a key or a part of one."""
+    return _words().fullmatch(text) is None
+
+
 @cache
 def _run() -> re.Pattern[str]:
     return re.compile(r"(?<![A-Za-z0-9_+/.~-])[A-Za-z0-9_+/.~-]{16,}={0,3}")
@@ -73,7 +91,7 @@ def find_runs(
     position = 0
     for match in _run().finditer(text):
         start, end = match.span()
-        if start < position:
+        if start < position or _LOWER.fullmatch(text, start, end):
             continue
         start = _skip_escape(text, start)
         encoded = _encoded_end(text, start, end, find_inside)

@@ -6,6 +6,9 @@ import re
 from bisect import bisect_right
 from functools import cache
 
+# One of these is in each text with parts that are removed. An escape has a backslash.
+SIGNS = ("\x1b", "\\")
+
 
 @cache
 def _removed() -> re.Pattern[str]:
