@@ -45,7 +45,9 @@ PART_CHARS = 4000  # of the text of a message
 
 def search_cases(hub: Hub, words: list[str]) -> dict[str, Case]:
     """Return a search through the hub, and the same search as a tool call."""
-    hub_words, tool_words = cycle(words), cycle(words)
+    # The second search for a word finds its pages in memory, so each case has another word.
+    half = len(words) // 2
+    hub_words, tool_words = cycle(words), cycle([*words[half:], *words[:half]])
     settings = McpSettings(scope="all")
     scope = SessionScope(settings)
     tool = catalog.tools(allow_write=False)["search_sessions"]

@@ -15,7 +15,9 @@ from mcp.shared.exceptions import MCPError
 
 from segue.hub import Hub
 from segue.hub.tools import mcp_caller
-from segue.interfaces.mcp.scope import McpSettings
+from segue.interfaces.mcp import catalog
+from segue.interfaces.mcp.caller import Call
+from segue.interfaces.mcp.scope import Caller, McpSettings, SessionScope
 from segue.interfaces.mcp.server import McpServer
 from segue.model.content import Diff, Text, as_content
 from segue.model.event import (
@@ -409,6 +411,37 @@ async def test_long_texts_are_masked_in_a_thread(
                     arguments = {"session": session.id, "part": "turn", "turn": 3}
                 await call(client, tool, **arguments)
     assert threads and main not in threads
+
+
+async def test_a_search_reads_only_the_neighbours_of_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore.open(tmp_path / "segue.db")
+    async with Hub(store, tmp_path) as hub:
+        for number in range(10):
+            session = await hub.editor.create(LOCAL)
+            prompt, answer = (as_content(f"{word} {number}") for word in ("walrus", "otter"))
+            await hub.editor.append(LOCAL, session.id, UserMessage(content=prompt))
+            await hub.editor.append(LOCAL, session.id, AgentMessage(content=answer))
+            await hub.editor.append(LOCAL, session.id, UserMessage(content=as_content("Thanks.")))
+        caller = Caller("another session")
+        tool = catalog.tools(allow_write=False)["search_sessions"]
+        reads: list[str] = []
+        for name in ("get", "events", "page", "newest_matches"):
+            read = getattr(store, name)
+
+            def counted(*arguments: Any, name: str = name, read: Any = read, **options: Any) -> Any:
+                reads.append(name)
+                return read(*arguments, **options)
+
+            monkeypatch.setattr(store, name, counted)
+        neighbours = ["events"] * 2 * 10
+        for words, events in (("walrus", []), ("otter", neighbours)):
+            reads.clear()
+            call = Call(hub, LOCAL, EVERYTHING, SessionScope(EVERYTHING), caller)
+            answer = await tool.run(call, {"words": words, "order": "newest"})
+            assert answer.count(f"> {words}") == 10
+            assert reads == ["page", "newest_matches", *events]
 
 
 @pytest.mark.full
