@@ -254,9 +254,15 @@ async def test_text_that_is_too_long_for_one_tsvector_is_searchable(
 
 # Constants of lists.py that make searches run in one way, and a part of its last statement.
 WAYS: dict[str, tuple[dict[str, float], str]] = {
-    "tested": ({"TEST_COST": 0}, "(true) IS TRUE"),
+    "tested": ({"TEST_COST": 0, "TEXT_COST": 0}, "(true) IS TRUE"),
     "given up, then scanned": (
-        {"TEST_COST": 0, "MIN_SCANNED_SESSIONS": 3, "MARGIN": 0, "LOOKUP_COST": 1e9},
+        {
+            "TEST_COST": 0,
+            "TEXT_COST": 0,
+            "MIN_SCANNED_SESSIONS": 3,
+            "MARGIN": 0,
+            "LOOKUP_COST": 1e9,
+        },
         "c.pk IN",
     ),
     "scanned": ({"TEST_COST": 1e9, "LOOKUP_COST": 1e9}, "c.pk IN"),
@@ -264,7 +270,10 @@ WAYS: dict[str, tuple[dict[str, float], str]] = {
         {"TEST_COST": 1e9, "LOOKUP_COST": 1e9, "MIN_SCANNED_SESSIONS": 3, "MARGIN": 0},
         "= ANY(",
     ),
-    "looked up": ({"TEST_COST": 1e9, "LOOKUP_COST": 0}, "= ANY("),
+    "looked up": ({"TEST_COST": 1e9, "LOOKUP_COST": 0, "BULK_TEXT_COST": 1e9}, "= ANY("),
+    "in bulk": ({"BULK_TEXT_COST": -1e9}, "= ANY (ARRAY"),
+    "in bulk, several times": ({"BULK_TEXT_COST": -1e9, "BULK_MARGIN": 0.1}, "= ANY (ARRAY"),
+    "in bulk, given up": ({"BULK_TEXT_COST": -1e9, "BULK_MARGIN": 0}, "FROM search WHERE words @@"),
 }
 
 
@@ -399,6 +408,38 @@ async def test_scan_for_a_word_reads_no_row_of_other_sessions(
             matches = await plan(store, connection, store.page(WORKSPACE, query))
             read = {node.get("Index Name"): node["Node Type"] for node in matches}
             assert read[f"sessions_{order}"] == "Index Only Scan"
+
+
+async def test_scan_in_bulk_reads_only_the_sessions_that_should_fill_the_page(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, tuple[Any, ...]]] = []
+    async with open_store(url) as store, connect(url) as connection:
+        await fill(connection, analyzed=False)
+        await connection.execute("""
+            UPDATE search SET words = words || '''tenth'':3'::tsvector
+            WHERE session % 10 = 1 AND seq = 101;
+            UPDATE search SET words = words || '''half'':4'::tsvector
+            WHERE session % 2 = 1 AND seq = 102;
+            ANALYZE;
+        """)
+        fetch = store._database.fetch
+
+        async def spy(sql: str, *args: Any) -> list[Any]:
+            calls.append((sql, args))
+            return await fetch(sql, *args)
+
+        monkeypatch.setattr(store._database, "fetch", spy)
+        for text in ("tenth ", "half tenth "):
+            calls.clear()
+            assert len(await store.page(WORKSPACE, Query(text=text, limit=5))) == 5
+            assert not [sql for sql, _ in calls if "FROM search WHERE words @@" in sql]
+            (scan,) = [(sql, args) for sql, args in calls if "= ANY (ARRAY" in sql]
+            # 76 or 151 of 4,000 sessions, each with two texts.
+            assert await rows_of_search_read(connection, *scan) == 2 * scan[1][-2]
+            assert scan[1][-2] < 200
+            (explained,) = await (await connection.prepare(scan[0])).explain(*scan[1])
+            assert indexes([*nodes(explained["Plan"])]) == {"sessions_active", "search_pkey"}
 
 
 async def test_frequent_words_are_not_looked_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
