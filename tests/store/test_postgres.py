@@ -1,6 +1,7 @@
 """The PostgreSQL store: concurrent starts, races, change points, signals and errors."""
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
@@ -375,10 +376,35 @@ async def test_close_sends_all_signals_first(url: str) -> None:
         await recorder.wait_for(Signal("events", WORKSPACE, session.id))
 
 
+async def test_signals_of_a_short_time_share_a_notification(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payloads: list[str] = []
+    async with open_store(url) as writer, open_store(url) as reader, connect(url) as connection:
+        sessions = [await create_session(writer) for _ in range(200)]
+        monkeypatch.setattr(watching, "SEND_PAUSE_SECONDS", 1.0)
+        await connection.add_listener(watching.CHANNEL, lambda *args: payloads.append(args[3]))
+        recorder = SignalRecorder(reader)
+        for session in sessions[:40]:
+            await append_message(writer, session, "one after another")
+        await asyncio.gather(*(append_message(writer, row, "at once") for row in sessions))
+        await recorder.wait_for(*(Signal("events", WORKSPACE, row.id) for row in sessions))
+    assert len(payloads) < 20
+
+
+def test_payload_of_a_notification_is_within_the_limit_of_postgres() -> None:
+    signals = [Signal("events", "wörkspace", ids.new_id()) for _ in range(500)]
+    payloads = watching._payloads(signals)
+    assert max(len(payload.encode()) for payload in payloads) < 8_000
+    assert [entry for payload in payloads for entry in json.loads(payload)] == [
+        list(signal) for signal in signals
+    ]
+
+
 async def test_notifications_of_other_programs_are_ignored(url: str) -> None:
     async with open_store(url) as store, connect(url) as connection:
         recorder = SignalRecorder(store)
-        for payload in ("hello", "", '["later", "here", "x"]'):
+        for payload in ("hello", "", "[1]", '[["later", "here", "x"]]'):
             await connection.execute("SELECT pg_notify($1, $2)", watching.CHANNEL, payload)
         session = await create_session(store)
         await recorder.wait_for(Signal("events", WORKSPACE, session.id))

@@ -2,15 +2,15 @@
 
 A notification within a change would delay every other commit until this one is on disk, because the
 server queues notifications one transaction at a time. So notifications are sent right after, for
-many changes at once. Signals can be lost while a connection is broken or when a process dies. So
-from time to time, and after each new connection, recent changes are signalled again. A listener may
-get a signal twice.
+many changes at once, since each one interrupts every process that listens. Signals can be lost
+while a connection is broken or when a process dies. So from time to time, and after each new
+connection, recent changes are signalled again. A listener may get a signal twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Self
 
@@ -24,6 +24,8 @@ from .connection import Connection, connect, translated
 CHANNEL = "segue"
 RESCAN_SECONDS = 10.0  # between searches for changes without a signal
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 5.0  # between tries to connect again
+SEND_PAUSE_SECONDS = 0.02  # after a notification; the signals of this time share the next one
+MAX_PAYLOAD_BYTES = 7_900  # the server's limit is 8,000
 
 # A notification is not stored, so its commit need not wait for the disk.
 _NOTIFY = f"""
@@ -42,7 +44,19 @@ _SINCE = """
       WHERE pk = ANY (ARRAY (SELECT session FROM deltas))
 """
 
-_decoder = msgspec.json.Decoder(Signal)
+_decoder = msgspec.json.Decoder(list[Signal])
+
+
+def _payloads(signals: Iterable[Signal]) -> list[str]:
+    """Return the signals as JSON lists, each small enough for one notification."""
+    payloads: list[bytes] = []
+    for signal in signals:
+        entry = msgspec.json.encode(signal)
+        if payloads and len(payloads[-1]) + len(entry) < MAX_PAYLOAD_BYTES:
+            payloads[-1] += b"," + entry
+        else:
+            payloads.append(entry)
+    return [f"[{payload.decode()}]" for payload in payloads]
 
 
 class Watcher:
@@ -100,16 +114,22 @@ class Watcher:
         for listener in tuple(self._listeners):
             listener(signal)
 
+    def _notify_soon(self, signals: Iterable[Signal]) -> None:
+        """Call the listeners from the event loop: their errors must not affect other signals."""
+        loop = asyncio.get_running_loop()
+        for signal in signals:
+            loop.call_soon(self._notify, signal)
+
     def _on_notification(
         self, connection: Connection, pid: int, _channel: str, payload: str
     ) -> None:
         if pid == connection.get_server_pid():
             return  # our own notification
         try:
-            signal = _decoder.decode(payload)
+            signals = _decoder.decode(payload)
         except msgspec.DecodeError:
-            return  # from another program, or a newer segue
-        self._notify(signal)
+            return  # from another program, or another version of segue
+        self._notify_soon(signals)
 
     async def _run(self) -> None:
         while not self._closing:
@@ -135,12 +155,12 @@ class Watcher:
             if clock() >= due:
                 await self._signal_missed()
                 due = clock() + RESCAN_SECONDS
+            await asyncio.sleep(SEND_PAUSE_SECONDS)
 
     async def _send(self) -> None:
         batch, self._outgoing = self._outgoing, {}
         try:
-            payloads = [msgspec.json.encode(signal).decode() for signal in batch]
-            await self._connection.fetch(_NOTIFY, payloads, timeout=RESCAN_SECONDS)
+            await self._connection.fetch(_NOTIFY, _payloads(batch), timeout=RESCAN_SECONDS)
         except BaseException:
             self._outgoing = {**batch, **self._outgoing}
             raise
@@ -149,9 +169,7 @@ class Watcher:
         oldest = await self._connection.fetchval(_OLDEST_RUNNING, timeout=RESCAN_SECONDS)
         missed = await self._connection.fetch(_SINCE, self._low, timeout=RESCAN_SECONDS)
         self._low, self._next = self._next, oldest
-        for row in missed:
-            # Not called directly: an error of a listener must not end this task.
-            asyncio.get_running_loop().call_soon(self._notify, Signal(*row))
+        self._notify_soon(Signal(*row) for row in missed)
 
     async def _connect(self) -> None:
         self._connection = await connect(self._url)
