@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .resources.skills import Skills
     from .resources.work_queue import WorkQueue
     from .sessions.catalog import SessionCatalog
+    from .sessions.deps import SessionDeps
     from .sessions.editor import SessionEditor
     from .sessions.retention import Retention
     from .sync.continuing import SessionContinuer
@@ -128,6 +129,14 @@ class Hub:
     # Sessions and their history.
 
     @cached_property
+    def _session_deps(self) -> SessionDeps:
+        from .sessions.deps import SessionDeps
+
+        return SessionDeps(
+            self.store, self.data_dir, self.sources, self._lookup, self.records, self.quotas
+        )
+
+    @cached_property
     def sessions(self) -> SessionCatalog:
         """Get, list and search sessions."""
         from .sessions.catalog import SessionCatalog
@@ -149,17 +158,7 @@ class Hub:
         """Create, edit, fork and delete sessions."""
         from .sessions.editor import SessionEditor
 
-        return SessionEditor(
-            self.store,
-            self.data_dir,
-            self.sources,
-            self._lookup,
-            self.records,
-            self.mounts,
-            self.outputs,
-            self.shares,
-            self.quotas,
-        )
+        return SessionEditor(self._session_deps, self.mounts, self.outputs, self.shares)
 
     @cached_property
     def retention(self) -> Retention:
@@ -173,16 +172,14 @@ class Hub:
         """Export sessions to files and import them."""
         from .sync.exchange import SessionExchange
 
-        return SessionExchange(self.store, self.data_dir, self._lookup, self.records, self.quotas)
+        return SessionExchange(self._session_deps)
 
     @cached_property
     def sync(self) -> SourceSync:
         """Import sessions of other tools and keep the copies current."""
         from .sync.importer import SourceSync
 
-        return SourceSync(
-            self.store, self.data_dir, self.sources, self._lookup, self.records, self.quotas
-        )
+        return SourceSync(self._session_deps)
 
     @cached_property
     def import_all(self) -> ImportAll:
@@ -197,14 +194,10 @@ class Hub:
         from .sync.continuing import SessionContinuer
 
         return SessionContinuer(
-            self.store,
-            self.sources,
-            self._lookup,
+            self._session_deps,
             self.history,
             self.sync,
             self.editor,
-            self.records,
-            self.data_dir,
             self.agents,
             lambda definition: definition.open(self.data_dir, unused=True, progress=None),
         )
@@ -220,16 +213,13 @@ class Hub:
 
         deps = TurnDeps(self.store, self.history.live, self.agents.for_turn, self)
         return TurnService(
-            self.store,
+            self._session_deps,
             TurnEngine(deps, self._lease or LEASE_MICROSECONDS),
             self.agents,
-            self._lookup,
             self.history,
             self.sync,
             self.editor,
-            self.records,
             self.work_queue,
-            self.quotas,
         )
 
     @cached_property

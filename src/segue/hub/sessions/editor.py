@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from segue.hub.access.quotas import Quotas
 from segue.hub.access.shares import Shares
-from segue.hub.resources.records import Records, built_in_environment
+from segue.hub.resources.records import built_in_environment
 from segue.hub.workdir.isolation import remove_temporary_files
 from segue.hub.workdir.mounts import WORK, Mounts
 from segue.hub.workdir.outputs import Outputs
@@ -22,12 +20,12 @@ from segue.model.event import AgentRef, AnyBody, ConfigChanged, Created, Draft, 
 from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.sources.base import Edit, OverlayOnly, Source
-from segue.store.base import EventDecider, Store
+from segue.store.base import EventDecider
 
 from . import directories
+from .deps import SessionDeps
 from .fork import ForkRequest, SessionForker
 from .interrupted import as_read
-from .lookup import SessionLookup, SourceSet
 
 # The longest texts that people may give a session, by field.
 MAX_CHARACTERS = {"title": 1_000, "tag": 256}
@@ -43,28 +41,17 @@ _EDIT_OF_FIELD: dict[str, Edit] = {
 class SessionEditor:
     """Change sessions outside of turns."""
 
-    def __init__(
-        self,
-        store: Store,
-        data_dir: Path,
-        sources: SourceSet,
-        lookup: SessionLookup,
-        records: Records,
-        mounts: Mounts,
-        outputs: Outputs,
-        shares: Shares,
-        quotas: Quotas,
-    ) -> None:
-        self._store = store
-        self._data_dir = data_dir
-        self._sources = sources
-        self._lookup = lookup
-        self._records = records
+    def __init__(self, deps: SessionDeps, mounts: Mounts, outputs: Outputs, shares: Shares) -> None:
+        self._store = deps.store
+        self._data_dir = deps.data_dir
+        self._sources = deps.sources
+        self._lookup = deps.lookup
+        self._records = deps.records
+        self._quotas = deps.quotas
         self._mounts = mounts
         self._outputs = outputs
         self._shares = shares
-        self._quotas = quotas
-        self._forker = SessionForker(store, data_dir, lookup, records, quotas)
+        self._forker = SessionForker(deps)
 
     async def create(
         self,

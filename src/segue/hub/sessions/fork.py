@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from segue.hub.access.quotas import Quotas
-from segue.hub.resources.records import Records
 from segue.hub.sync.event_buffer import event_buffer
 from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import clock, ids, projection
@@ -27,12 +24,12 @@ from segue.model.principal import Principal
 from segue.model.session import UNCONFIRMED_DIRECTORY, Session
 from segue.sources import registry
 from segue.sources.base import OverlayOnly, Source
-from segue.store.base import Store, fork_event
+from segue.store.base import fork_event
 
 from . import directories
 from .chosen_agents import agent_events
+from .deps import SessionDeps
 from .granted_permissions import revocation_events
-from .lookup import SessionLookup
 
 
 class ForkRequest(NamedTuple):
@@ -49,19 +46,12 @@ class ForkRequest(NamedTuple):
 class SessionForker:
     """Create forks."""
 
-    def __init__(
-        self,
-        store: Store,
-        data_dir: Path,
-        lookup: SessionLookup,
-        records: Records,
-        quotas: Quotas,
-    ) -> None:
-        self._store = store
-        self._data_dir = data_dir
-        self._lookup = lookup
-        self._records = records
-        self._quotas = quotas
+    def __init__(self, deps: SessionDeps) -> None:
+        self._store = deps.store
+        self._data_dir = deps.data_dir
+        self._lookup = deps.lookup
+        self._records = deps.records
+        self._quotas = deps.quotas
 
     async def fork(self, principal: Principal, id: str, request: ForkRequest) -> Session:
         """Fork a session in its source if the source can, else into the store."""

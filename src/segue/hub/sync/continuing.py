@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -13,9 +12,8 @@ from msgspec.structs import replace
 
 from segue.event_loop import run_in_thread
 from segue.hub.history.reader import HistoryReader
-from segue.hub.resources.records import Records
+from segue.hub.sessions.deps import SessionDeps
 from segue.hub.sessions.editor import SessionEditor
-from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import clock, ids
 from segue.model.content import as_content
 from segue.model.errors import InvalidInput, NotFound, SegueError
@@ -32,7 +30,6 @@ from segue.sources.writing.port import ImportingWriter, PreparedSession, Session
 from segue.sources.writing.report import FATES, Loss, Report
 from segue.sources.writing.tool_names import ToolNames
 from segue.sources.writing.unfinished import UnfinishedWork
-from segue.store.base import Store
 
 from . import own_tools
 from .importer import FORK, ForkLink, SourceSync, require_local
@@ -101,25 +98,21 @@ class SessionContinuer:
 
     def __init__(
         self,
-        store: Store,
-        sources: SourceSet,
-        lookup: SessionLookup,
+        deps: SessionDeps,
         history: HistoryReader,
         sync: SourceSync,
         editor: SessionEditor,
-        records: Records,
-        data_dir: Path,
         agents: Models,
         open_source: Callable[[SourceDefinition], Source | None],
     ) -> None:
-        self._store = store
-        self._sources = sources
-        self._lookup = lookup
+        self._store = deps.store
+        self._sources = deps.sources
+        self._lookup = deps.lookup
+        self._records = deps.records
         self._history = history
         self._sync = sync
         self._editor = editor
-        self._records = records
-        self._unfinished = UnfinishedWork(str(data_dir / _UNFINISHED))
+        self._unfinished = UnfinishedWork(str(deps.data_dir / _UNFINISHED))
         self._models = agents
         self._open_source = open_source
 

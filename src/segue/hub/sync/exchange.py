@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from segue.hub.access.idempotency import mask_answers
-from segue.hub.access.quotas import Quotas
-from segue.hub.resources.records import Records
 from segue.hub.sessions import directories
 from segue.hub.sessions.chosen_agents import agent_events
+from segue.hub.sessions.deps import SessionDeps
 from segue.hub.sessions.editor import require_idle
 from segue.hub.sessions.granted_permissions import revocation_events
 from segue.hub.sessions.interrupted import ended
-from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.turns.end_turn import end_turn_events
 from segue.hub.workdir.mounts import WORK
 from segue.model import clock, ids, projection
@@ -27,7 +24,6 @@ from segue.model.event import AnyBody, ConfigChanged, Created, Event, InfoChange
 from segue.model.principal import Principal
 from segue.model.session import OWN, UNCONFIRMED_DIRECTORY, Session
 from segue.sources.base import Source
-from segue.store.base import Store
 
 from . import export_file
 from .event_buffer import EventBuffer, event_buffer
@@ -37,19 +33,12 @@ from .imported_agents import ImportedAgents, exported_agents
 class SessionExchange:
     """Export sessions of the store and the sources, and import exported ones."""
 
-    def __init__(
-        self,
-        store: Store,
-        data_dir: Path,
-        lookup: SessionLookup,
-        records: Records,
-        quotas: Quotas,
-    ) -> None:
-        self._store = store
-        self._data_dir = data_dir
-        self._lookup = lookup
-        self._records = records
-        self._quotas = quotas
+    def __init__(self, deps: SessionDeps) -> None:
+        self._store = deps.store
+        self._data_dir = deps.data_dir
+        self._lookup = deps.lookup
+        self._records = deps.records
+        self._quotas = deps.quotas
 
     async def export(
         self, principal: Principal, id: str, *, mask: bool = False

@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -15,9 +14,7 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from segue.event_loop import is_loop_running, run_in_thread
-from segue.hub.access.quotas import Quotas
-from segue.hub.resources.records import Records
-from segue.hub.sessions.lookup import SessionLookup, SourceSet
+from segue.hub.sessions.deps import SessionDeps
 from segue.model import clock, ids
 from segue.model.errors import (
     Busy,
@@ -53,7 +50,6 @@ from segue.sources.base import (
     SourceDefinition,
     Transcripts,
 )
-from segue.store.base import Store
 
 from .agent_turns import answers_in_files, turn_periods, without_turns
 
@@ -96,21 +92,13 @@ class SourceSync:
     costs what was added, not the whole history.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        data_dir: Path,
-        sources: SourceSet,
-        lookup: SessionLookup,
-        records: Records,
-        quotas: Quotas,
-    ) -> None:
-        self._store = store
-        self._data_dir = data_dir
-        self._sources = sources
-        self._lookup = lookup
-        self._records = records
-        self._quotas = quotas
+    def __init__(self, deps: SessionDeps) -> None:
+        self._store = deps.store
+        self._data_dir = deps.data_dir
+        self._sources = deps.sources
+        self._lookup = deps.lookup
+        self._records = deps.records
+        self._quotas = deps.quotas
         self._pull_locks: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 
     async def ensure_current(self, principal: Principal, id: str) -> None:

@@ -12,12 +12,10 @@ from msgspec import to_builtins
 from segue.agents.base import Agent, SpeaksBetweenTurns, SupportsCheck, Tools
 from segue.agents.base.client import ClientPort
 from segue.agents.base.turn_hooks import HOOKS_KEY
-from segue.hub.access.quotas import Quotas
 from segue.hub.history.reader import HistoryReader
-from segue.hub.resources.records import Records
 from segue.hub.resources.work_queue import WorkQueue
+from segue.hub.sessions.deps import SessionDeps
 from segue.hub.sessions.editor import SessionEditor, require_idle
-from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.sync.importer import SourceSync
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
@@ -39,7 +37,6 @@ from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
 from segue.model.session import Session, Thread
 from segue.sources import registry
-from segue.store.base import Store
 
 from . import budgets
 from .agents import SessionAgents, model_spec
@@ -57,28 +54,25 @@ class TurnService:
 
     def __init__(
         self,
-        store: Store,
+        deps: SessionDeps,
         engine: TurnEngine,
         agents: SessionAgents,
-        lookup: SessionLookup,
         history: HistoryReader,
         sync: SourceSync,
         editor: SessionEditor,
-        records: Records,
         work_queue: WorkQueue,
-        quotas: Quotas,
     ) -> None:
         self.engine = engine
-        self._store = store
+        self._store = deps.store
+        self._lookup = deps.lookup
+        self._records = deps.records
+        self._quotas = deps.quotas
         self._agents = agents
-        self._lookup = lookup
         self._history = history
         self._sync = sync
         self._editor = editor
-        self._records = records
         self._work_queue = work_queue
-        self._quotas = quotas
-        self._answers = RequestAnswers(store, engine, lookup, quotas)
+        self._answers = RequestAnswers(deps.store, engine, deps.lookup, deps.quotas)
         self.answer = self._answers.answer
         self.submit_tool_result = self._answers.submit_tool_result
 
