@@ -67,6 +67,54 @@ def _unknown_call(call_id: str) -> ToolCall:
     return ToolCall(call_id=call_id, name="Result")
 
 
+_FILTERS: dict[str, Any] = {
+    "ago": format.ago,
+    "clock": format.time_of_day,
+    "code": code,
+    "cost": format.cost,
+    "count": format.count,
+    "iso": clock.to_rfc3339,
+    "markdown": markdown,
+    "money": format.money,
+    "session_cost": format.session_cost,
+    "session_title": lambda session: sendable(format.title(session)),
+    "project": project_name,
+    "seconds": format.seconds,
+    "sendable": sendable,
+    "short": format.short,
+    "stamp": format.stamp,
+    "terminal": terminal_output,
+    "to_json": to_json,
+    "format_backticks": format_backticks,
+}
+_GLOBALS: dict[str, Any] = {
+    "PICTURES": PICTURES,
+    "can_embed": can_embed,
+    "MAX_TOOL_CHARACTERS": MAX_TOOL_CHARACTERS,
+    "MAX_MARKDOWN_CHARACTERS": MAX_MARKDOWN_CHARACTERS,
+    "file_diff": file_diff,
+    "is_new_file": is_new_file,
+    "MAX_PAGE_LINES": MAX_PAGE_LINES,
+    "command_of": command_of,
+    "is_long": items.is_long,
+    "line_numbers": _line_numbers,
+    "opens": opens,
+    "plan_items": _plan_items,
+    "end_of": end_of,
+    "split_output": split_output,
+    "step_words": STEP_WORDS,
+    "tool_body": tool_body,
+    "tool_row": tool_row,
+    "unknown_call": _unknown_call,
+    "with_words": with_words,
+    "outline_line": items.outline_line,
+    "event_label": items.event_label,
+    "inserted_labels": items.INSERTED_LABELS,
+    "split_blocks": split_blocks,
+    "is_project": is_project,
+}
+
+
 def environment(*directories: Path) -> Environment:
     """Return an environment with these templates and those in further directories."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -79,52 +127,8 @@ def environment(*directories: Path) -> Environment:
         undefined=StrictUndefined,
         auto_reload=False,
     )
-    environment.filters |= {
-        "ago": format.ago,
-        "clock": format.time_of_day,
-        "code": code,
-        "cost": format.cost,
-        "count": format.count,
-        "iso": clock.to_rfc3339,
-        "markdown": markdown,
-        "money": format.money,
-        "session_cost": format.session_cost,
-        "session_title": lambda session: sendable(format.title(session)),
-        "project": project_name,
-        "seconds": format.seconds,
-        "sendable": sendable,
-        "short": format.short,
-        "stamp": format.stamp,
-        "terminal": terminal_output,
-        "to_json": to_json,
-        "format_backticks": format_backticks,
-    }
-    environment.globals |= {
-        "PICTURES": PICTURES,
-        "can_embed": can_embed,
-        "MAX_TOOL_CHARACTERS": MAX_TOOL_CHARACTERS,
-        "MAX_MARKDOWN_CHARACTERS": MAX_MARKDOWN_CHARACTERS,
-        "file_diff": file_diff,
-        "is_new_file": is_new_file,
-        "MAX_PAGE_LINES": MAX_PAGE_LINES,
-        "command_of": command_of,
-        "is_long": items.is_long,
-        "line_numbers": _line_numbers,
-        "opens": opens,
-        "plan_items": _plan_items,
-        "end_of": end_of,
-        "split_output": split_output,
-        "step_words": STEP_WORDS,
-        "tool_body": tool_body,
-        "tool_row": tool_row,
-        "unknown_call": _unknown_call,
-        "with_words": with_words,
-        "outline_line": items.outline_line,
-        "event_label": items.event_label,
-        "inserted_labels": items.INSERTED_LABELS,
-        "split_blocks": split_blocks,
-        "is_project": is_project,
-    }
+    environment.filters |= _FILTERS
+    environment.globals |= _GLOBALS
     return environment
 
 

@@ -89,14 +89,7 @@ class SessionEditor:
             by_key=not principal.local,
             **created_fields,
         )
-        drafts: list[AnyBody] = [created]
-        if title is not None or tag is not None:
-            drafts.append(
-                InfoChanged(
-                    title=UNSET if title is None else not_empty(title, "title"),
-                    tag=UNSET if tag is None else not_empty(tag, "tag"),
-                )
-            )
+        drafts = [created, *_first_info(title, tag)]
         async with self._quotas.reserve(principal, sessions=1, bytes=1):
             if needs_directory:
                 os.makedirs(cwd, mode=0o700, exist_ok=True)
@@ -311,6 +304,18 @@ class SessionEditor:
         await self._sources.apply_overlay(source)
         session, _ = await self._lookup.find(principal, new_id)
         return session
+
+
+def _first_info(title: str | None, tag: str | None) -> list[AnyBody]:
+    """Return the event that sets a new session's title and tag, if it has one of them."""
+    if title is None and tag is None:
+        return []
+    return [
+        InfoChanged(
+            title=UNSET if title is None else not_empty(title, "title"),
+            tag=UNSET if tag is None else not_empty(tag, "tag"),
+        )
+    ]
 
 
 def require_idle(session: Session) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -252,27 +253,17 @@ class SessionContinuer:
         With `turns`, a summary replaces what comes before the last turns; without a summarizer, it
         is empty.
         """
-        session, _ = await self._lookup.find(principal, id)
-        conversation = self._history.conversation(principal, id)
-        events: Sequence[Event] = [event async for event in conversation]
-        if mask:
-            from segue.secrets.events import mask_events, mask_session
-
-            session, events = mask_session(session), mask_events(events)
-        threads = await self._history.threads(principal, id)
-
-        def convert_events(events: Sequence[Event]) -> Converted:
-            return convert(
-                session,
-                ids.new_id(),
-                events,
-                target=target.name,
-                names=target.names,
-                holds=target.holds,
-                known_names=_known_names(session),
-                subagents=len(threads),
-            )
-
+        session, events = await self._read(principal, id, mask=mask)
+        convert_events = partial(
+            convert,
+            session,
+            ids.new_id(),
+            target=target.name,
+            names=target.names,
+            holds=target.holds,
+            known_names=_known_names(session),
+            subagents=len(await self._history.threads(principal, id)),
+        )
         if turns is None:
             converted = convert_events(events)
         else:
@@ -285,6 +276,18 @@ class SessionContinuer:
             loss = Loss(what="the end of the running turn", count=1, becomes="left_out", why=why)
             converted = _with_loss(converted, loss)
         return converted
+
+    async def _read(
+        self, principal: Principal, id: str, *, mask: bool
+    ) -> tuple[Session, Sequence[Event]]:
+        """Return a session and its conversation, with `mask` without their secrets."""
+        session, _ = await self._lookup.find(principal, id)
+        events = [event async for event in self._history.conversation(principal, id)]
+        if not mask:
+            return session, events
+        from segue.secrets.events import mask_events, mask_session
+
+        return mask_session(session), mask_events(events)
 
     async def _continue_here(
         self, principal: Principal, id: str, target: _Target, model: str | None, origin: str

@@ -6,7 +6,7 @@ they were stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from segue.agents.base import Answer
 from segue.agents.permission import DENIED_CALL, INPUT_CHANGED, read_answers, refusal
@@ -126,28 +126,38 @@ async def resumption(store: Store, session: Session) -> Callable[[Session], list
         pending = (*asked, *(id for id in current.open_calls if id in waiting))
         if current.turn != session.turn or not (pending or answered):
             return []
-        ended: list[AnyBody | Draft] = [
-            ToolResult(
-                call_id=id,
-                status="failed",
-                content=as_content(refusals.get(id) or OUTCOME_UNKNOWN),
-                turn=session.turn,
-                thread=current.thread_of.get(id),
-            )
-            for id in current.open_calls
-            if id not in not_begun
-        ]
-        ended += [
-            thread_changed(current, id, "rescheduling", message=RESUMED)
-            for id, thread in current.open_threads.items()
-            if thread.running_since is not None
-        ]
-        if pending:
-            return [*ended, status_with_pending(current, pending)]
+        begun = [id for id in current.open_calls if id not in not_begun]
         status = StatusChanged(status="rescheduling", turn=current.turn, message=RESUMED)
-        return [*ended, status]
+        if pending:
+            status = status_with_pending(current, pending)
+        return [*_ended_calls(current, begun, refusals), *_resumed_threads(current), status]
 
     return decide
+
+
+def _ended_calls(
+    session: Session, calls: Sequence[str], refusals: Mapping[str, str | None]
+) -> list[ToolResult]:
+    """Return the results of calls that are not run again."""
+    return [
+        ToolResult(
+            call_id=id,
+            status="failed",
+            content=as_content(refusals.get(id) or OUTCOME_UNKNOWN),
+            turn=session.turn,
+            thread=session.thread_of.get(id),
+        )
+        for id in calls
+    ]
+
+
+def _resumed_threads(session: Session) -> list[ThreadChanged]:
+    """Return the events after which the threads that ran continue with the turn."""
+    return [
+        thread_changed(session, id, "rescheduling", message=RESUMED)
+        for id, thread in session.open_threads.items()
+        if thread.running_since is not None
+    ]
 
 
 async def _calls_and_answers(store: Store, session: Session) -> list[AnyBody]:
