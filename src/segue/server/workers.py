@@ -157,18 +157,10 @@ def supervise(
     ):
 
         def start(number: int) -> BaseProcess:
-            process = context.Process(
-                target=_run_worker,
-                args=(
-                    settings,
-                    sock,
-                    Path(metrics_directory),
-                    Path(ports_directory),
-                    number,
-                    sender,
-                ),
-                name=f"segue worker {number}",
-            )
+            directories = (Path(metrics_directory), Path(ports_directory))
+            arguments = (settings, sock, *directories, number, sender)
+            name = f"segue worker {number}"
+            process = context.Process(target=_run_worker, args=arguments, name=name)
             with _safe_path():
                 process.start()
             return process

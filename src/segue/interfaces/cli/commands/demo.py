@@ -15,7 +15,7 @@ from segue.model.content import Text
 from segue.model.principal import Principal
 from segue.model.query import Query
 
-from .serve import PORT_TYPE, program_name, serve
+from .serve import PORT_TYPE, ServeOptions, program_name, serve
 
 # Title, prompt for the demo agent, tag.
 _SESSIONS = [
@@ -63,12 +63,12 @@ def demo_command(target: Target, port: int | None) -> None:
         target.directory = target.directory.with_name("segue-demo")
     target.sources = target.sources or "none"
     target.run(_create_sessions)
-    serve(
-        target,
+    options = ServeOptions(
         port=port,
         always_show_key=True,
         examples=lambda url, key_path: _examples(url, key_path, target),
     )
+    serve(target, options)
 
 
 async def _create_sessions(hub: Hub, principal: Principal) -> None:

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -18,6 +18,9 @@ from segue.interfaces.cli import server_lookup
 from segue.interfaces.cli.target import Target, target_options
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import Principal
+
+if TYPE_CHECKING:
+    from segue.server.settings import ServerSettings
 
 DEFAULT_PORT = 8787
 MAX_PHONE_URL_CHARACTERS = 300
@@ -102,7 +105,7 @@ def serve_command(target: Target, **options: Any) -> None:
 
     Example: segue serve --port 8787 --workers 2
     """
-    serve(target, **options)
+    serve(target, ServeOptions(**options))
 
 
 @click.command("open")
@@ -137,7 +140,8 @@ def open_command(target: Target, no_browser: bool, port: int | None, phone_url: 
     link = target.run(lambda hub, principal: _link_to_running_server(hub, principal, port))
     if link is None:
         click.echo("No server is running yet: starting one. Press Ctrl-C to stop it.", err=True)
-        serve(target, port=port, open_browser=not no_browser, always_show_link=no_browser)
+        options = ServeOptions(port=port, open_browser=not no_browser, always_show_link=no_browser)
+        serve(target, options)
     else:
         server_lookup.open_link(link, browser=not no_browser)
 
@@ -199,25 +203,38 @@ async def _link_to_running_server(hub: Hub, principal: Principal, port: int | No
     return None if url is None else await server_lookup.login_link(hub, principal, local_url(url))
 
 
-def serve(
-    target: Target,
-    *,
-    host: str = "127.0.0.1",
-    port: int | None = None,
-    hosts: tuple[str, ...] = (),
-    rate_limit: int = 0,
-    max_connections: int = 0,
-    quotas: tuple[str, ...] = (),
-    private_webhooks: bool | None = None,
-    log_level: str = "warning",
-    workers: int = 1,
-    grace_seconds: float = 10.0,
-    open_browser: bool = False,
-    always_show_link: bool = False,
-    always_show_key: bool = False,
-    examples: Examples | None = None,
-) -> None:
-    """Serve until a signal. Without a port, uses the default port, or a free one if it is in use.
+class ServeOptions(NamedTuple):
+    """What a server listens on, its limits, and what it prints when it is ready.
+
+    Without a port, the server uses the default port, or a free one if it is in use.
+    """
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    hosts: tuple[str, ...] = ()
+    rate_limit: int = 0
+    max_connections: int = 0
+    quotas: tuple[str, ...] = ()
+    private_webhooks: bool | None = None
+    log_level: str = "warning"
+    workers: int = 1
+    grace_seconds: float = 10.0
+    open_browser: bool = False
+    always_show_link: bool = False
+    always_show_key: bool = False
+    examples: Examples | None = None
+
+
+class _Login(NamedTuple):
+    """The file of the workspace's key, the key if it is new, and a login link if one is needed."""
+
+    key_path: Path
+    new_key: str | None
+    link: str | None
+
+
+def serve(target: Target, options: ServeOptions) -> None:
+    """Serve until a signal.
 
     Prints the key only when it is new, or with `always_show_key`, and only to a terminal, like the
     login link without `always_show_link`: other output may be a log that more people can read than
@@ -228,63 +245,80 @@ def serve(
     from segue.hub.access.quotas import parse_limits
     from segue.hub.workdir.isolation import check_isolation
     from segue.server.key_file import ensure_key
-    from segue.server.settings import ServerSettings
     from segue.server.sockets import base_url, is_loopback, listen, listen_on_default
     from segue.server.start import run_server
 
     check_isolation(target.directory)
-    limits = parse_limits(quotas)
-    logs.configure(log_level)
+    limits = parse_limits(options.quotas)
+    logs.configure(options.log_level)
+    host, port = options.host, options.port
     sock = listen_on_default(host, DEFAULT_PORT) if port is None else listen(host, port)
-    if target.sources is None and not is_loopback(sock):
+    is_local = is_loopback(sock)
+    if target.sources is None and not is_local:
         target.sources = "none"  # other machines see this user's files only if --sources says so
-    listening, url = base_url(sock), local_url(base_url(sock))
-    settings = ServerSettings(
+    listening = base_url(sock)
+    needs_link = sys.stdout.isatty() or options.always_show_link or options.open_browser
+
+    async def prepare(hub: Hub, principal: Principal) -> _Login:
+        path, key = await ensure_key(hub, principal.workspace)
+        url = local_url(listening)
+        link = await server_lookup.login_link(hub, principal, url) if needs_link else None
+        return _Login(path, key, link)
+
+    login = target.run(prepare)
+
+    def print_ready() -> None:
+        click.echo(f"Serving on {listening}")
+        if not is_local:
+            click.echo(network_notes(host, options.hosts))
+        _print_login(target, options, login, local_url(listening))
+        if options.open_browser and login.link is not None:
+            server_lookup.open_link(login.link)
+
+    settings = _server_settings(target, options, limits, is_local=is_local)
+    with server_lookup.registered(target.directory, listening):
+        run_server(settings, sock, workers=options.workers, ready=print_ready)
+
+
+def _server_settings(
+    target: Target, options: ServeOptions, limits: dict[str, int], *, is_local: bool
+) -> ServerSettings:
+    from segue.server.settings import ServerSettings
+
+    private_webhooks = options.private_webhooks
+    return ServerSettings(
         directory=target.directory,
         database_url=target.database_url,
         sources=target.sources,
-        hosts=(host, *hosts),
-        rate_limit=rate_limit,
-        max_connections=max_connections,
+        hosts=(options.host, *options.hosts),
+        rate_limit=options.rate_limit,
+        max_connections=options.max_connections,
         quotas=limits,
-        private_webhooks=is_loopback(sock) if private_webhooks is None else private_webhooks,
-        log_level=log_level,
-        grace_seconds=grace_seconds,
+        private_webhooks=is_local if private_webhooks is None else private_webhooks,
+        log_level=options.log_level,
+        grace_seconds=options.grace_seconds,
     )
 
-    show_secrets = sys.stdout.isatty()
-    show_link = show_secrets or always_show_link
 
-    async def prepare(hub: Hub, principal: Principal) -> tuple[Path, str | None, str | None]:
-        path, key = await ensure_key(hub, principal.workspace)
-        needs_link = show_link or open_browser
-        link = await server_lookup.login_link(hub, principal, url) if needs_link else None
-        return path, key, link
-
-    key_path, new_key, link = target.run(prepare)
-
-    def print_ready() -> None:
-        workspace = target.principal.workspace
-        click.echo(f"Serving on {listening}")
-        if not is_loopback(sock):
-            click.echo(network_notes(host, hosts))
-        if show_secrets and (always_show_key or new_key is not None):
-            key = new_key or key_path.read_text().strip()
-            click.echo(f"API key of workspace {workspace!r}: {key}")
-            click.echo(f"It is stored in {key_path}")
-        else:
-            click.echo(f"The API key of workspace {workspace!r} is in {key_path}")
-        if show_link:
-            click.echo(f"Open in a browser (works once): {link}")
-        else:
-            command = _command_line("open", target)
-            click.echo(f"Open in a browser: run {command}, or add --no-browser for a login link")
-        click.echo(examples(url, key_path) if examples else _examples(url, key_path, target))
-        if open_browser and link is not None:
-            server_lookup.open_link(link)
-
-    with server_lookup.registered(target.directory, listening):
-        run_server(settings, sock, workers=workers, ready=print_ready)
+def _print_login(target: Target, options: ServeOptions, login: _Login, url: str) -> None:
+    """Print how to sign in, and examples."""
+    workspace = target.principal.workspace
+    shows_secrets = sys.stdout.isatty()
+    if shows_secrets and (options.always_show_key or login.new_key is not None):
+        key = login.new_key or login.key_path.read_text().strip()
+        click.echo(f"API key of workspace {workspace!r}: {key}")
+        click.echo(f"It is stored in {login.key_path}")
+    else:
+        click.echo(f"The API key of workspace {workspace!r} is in {login.key_path}")
+    if shows_secrets or options.always_show_link:
+        click.echo(f"Open in a browser (works once): {login.link}")
+    else:
+        command = _command_line("open", target)
+        click.echo(f"Open in a browser: run {command}, or add --no-browser for a login link")
+    if options.examples is None:
+        click.echo(_examples(url, login.key_path, target))
+    else:
+        click.echo(options.examples(url, login.key_path))
 
 
 def local_url(url: str) -> str:
