@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,18 +21,30 @@ from segue.interfaces.cli.target import Target, target_options
 from segue.model.errors import InvalidInput
 from segue.model.principal import Principal
 
-
-def _complete_setting(
-    context: click.Context, parameter: click.Parameter, prefix: str
-) -> list[CompletionItem]:
-    return [
-        CompletionItem(name, help=setting.description)
-        for name, setting in SETTINGS.items()
-        if name.startswith(prefix)
-    ]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-setting_argument = click.argument("name", shell_complete=_complete_setting)
+class _Described(Protocol):
+    @property
+    def description(self) -> str: ...
+
+
+def _name_argument(described: Mapping[str, _Described]) -> Callable[[F], F]:
+    """Return an argument that is one of these names; shells complete it with descriptions."""
+
+    def complete(
+        context: click.Context, parameter: click.Parameter, prefix: str
+    ) -> list[CompletionItem]:
+        return [
+            CompletionItem(name, help=item.description)
+            for name, item in described.items()
+            if name.startswith(prefix)
+        ]
+
+    return click.argument("name", shell_complete=complete)
+
+
+setting_argument = _name_argument(SETTINGS)
 
 
 @click.group("config", cls=Group)
@@ -138,17 +151,7 @@ def quotas_command() -> None:
     """
 
 
-def _complete_quota(
-    context: click.Context, parameter: click.Parameter, prefix: str
-) -> list[CompletionItem]:
-    return [
-        CompletionItem(name, help=quota.description)
-        for name, quota in QUOTAS.items()
-        if name.startswith(prefix)
-    ]
-
-
-quota_argument = click.argument("name", shell_complete=_complete_quota)
+quota_argument = _name_argument(QUOTAS)
 
 
 @quotas_command.command("set")
