@@ -50,8 +50,8 @@ def set_value(text: str, path: Sequence[str | int], value: Any) -> str:
     start = _after_space(plain, 0)
     for depth, name in enumerate(path):
         if plain[start] != ("{" if isinstance(name, str) else "["):
-            place = ".".join(map(str, path[:depth])) or "the file"
-            raise ValueError(f"{place} is not {'an object' if isinstance(name, str) else 'a list'}")
+            owner = ".".join(map(str, path[:depth])) or "the file"
+            raise ValueError(f"{owner} is not {'an object' if isinstance(name, str) else 'a list'}")
         container = _read_container(plain, start)
         if name not in container.values:
             for missing in reversed(path[depth + 1 :]):

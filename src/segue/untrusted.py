@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_CHILDREN = 2
-MAX_ASYNC_CALLS = 16  # that run or wait for a child, each in a thread of its own
+MAX_ASYNC_CALLS = 16  # each runs, or waits for a child, in a thread of its own
 CPU_SECONDS = 1.0  # of one call
 IMPORT_CPU_SECONDS = 1.0  # added to a child's first call of a function, which imports modules
 DEADLINE_SECONDS = 15.0  # of one call, for a child that waits or a machine that is busy
-QUEUE_SECONDS = 15.0  # that a call waits for a free child
+QUEUE_SECONDS = 15.0  # how long a call waits for a free child
 IDLE_SECONDS = 60.0
 MEMORY_BYTES = 512 * 1024 * 1024  # of address space
 MAX_INPUT_BYTES = 48 * 1024 * 1024

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MAX_MARKDOWN_CHARACTERS = 60_000  # a longer text is shown as plain text
 MAX_CACHED_CHARACTERS = 16_000_000
 LINE_CHARACTERS = 40  # of prose, which take as long to parse as the beginning of a line
-CALL_CHARACTERS = 20  # that take as long to render as a text from the cache takes to find
+CALL_CHARACTERS = 20  # render in the time that a text from the cache takes to find
 # Highlighted in this process, because its lexer loops over the characters and uses no regular
 # expressions.
 INLINE_LANGUAGE = "json"

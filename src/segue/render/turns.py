@@ -26,10 +26,10 @@ from .items import Item, starts_turn
 from .reader import EventReader
 from .tools.rows import STEP_WORDS, ToolRow, meaning_of
 
-MAX_TURN_EVENTS = 500  # that are read to sum up a turn; of a longer turn these are the last
+MAX_TURN_EVENTS = 500  # read to sum up a turn; of a longer turn, the last ones
 
 
-MAX_OPEN_LINES = 60  # that an edit changes; a longer one is closed at first
+MAX_OPEN_LINES = 60  # of an edit; a longer one is closed at first
 
 
 class TurnSummary(NamedTuple):

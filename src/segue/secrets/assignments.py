@@ -384,7 +384,7 @@ def _is_setting(text: str, position: int, match: re.Match[str], end: int) -> boo
         if "." in name or "-" in name or not is_word:
             return True
     before = max(0, line_start - 4000)
-    has_bracket = text.rfind("[", before, line_start) >= 0  # which is quicker to find
+    has_bracket = text.rfind("[", before, line_start) >= 0  # a quick check before the search
     return has_bracket and _SECTION.search(text, before, line_start) is not None
 
 

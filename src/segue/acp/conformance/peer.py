@@ -73,7 +73,7 @@ class Peer:
         self._reader = asyncio.ensure_future(self._read())
         self.version = version
         self.ended = False
-        self.sessions: set[str] = set()  # that the agent made, and was not asked to delete
+        self.sessions: set[str] = set()  # made by the agent and not deleted yet
         self.log: list[Update | Answered] = []
         self.shape_problems: list[str] = []
         self.line_problems: list[str] = []

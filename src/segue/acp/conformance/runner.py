@@ -111,8 +111,8 @@ class _Runner:
         self._problems: dict[str, list[str]] = {}  # of everything that was sent, by check
         self.agent: dict[str, Any] = {}
         self.results: list[Result] = []
-        self.sessions_left = 0  # that the checks made and that could not be deleted
-        self._sessions: set[str] = set()  # that the checks of a version made
+        self.sessions_left = 0  # made by the checks, and not deleted
+        self._sessions: set[str] = set()  # made by the checks of a version
 
     def _peer(self, connected: Connected, version: int) -> Peer:
         return Peer(connected.transport, version, self._timeout, connected.exit_reason)

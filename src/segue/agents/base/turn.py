@@ -65,7 +65,7 @@ class Turn:
         self.prompt = prompt
         self.id = turn_id
         self._tools = tools
-        self.waiting_calls: set[str] = set()  # whose results a resumable agent waits for
+        self.waiting_calls: set[str] = set()  # a resumable agent waits for their results
         self.outcome = outcome  # the outcome that the prompt defines, if any
         self.system = system  # the system message sent with the prompt
         self.prompt_extra: Mapping[str, Any] = {}  # the prompt's fields that one protocol has

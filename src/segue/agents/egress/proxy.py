@@ -23,7 +23,7 @@ log = logging.getLogger("segue.egress")
 
 MAX_CONNECTIONS = 256
 MAX_HEAD_BYTES = 65_536
-MAX_REFUSALS = 20  # that are remembered until they are reported
+MAX_REFUSALS = 20  # further ones are not reported
 HEAD_SECONDS = 30.0
 CONNECT_SECONDS = 30.0
 _CHUNK_BYTES = 65_536

@@ -79,7 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     context_tokens: int | None = None
     thinking: str | None = None
-    effort: str | None = None  # that the agent requires, apart from `high`, which is the default
+    effort: str | None = None  # None stands for `high`, the default
     fast: bool = False
     inference_geo: str | None = None
     retries: int = 8

@@ -24,7 +24,7 @@ from segue.sources import registry
 from segue.sources.base import Examined, Source
 from segue.store.base import Store
 
-MAX_SOURCE_PROBLEMS = 20  # that are shown for each source
+MAX_SOURCE_PROBLEMS = 20  # shown for each source
 MAX_COMPARED_SESSIONS = 200  # compared with their events unless a deep check is wanted
 LOW_DISK_BYTES = 200 << 20
 PAGE_SIZE = 500

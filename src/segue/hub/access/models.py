@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from segue.hub.sessions.catalog import SessionCatalog
 
 MAX_MODELS = 20
-SCANNED_SESSIONS = 200  # that were active last
+SCANNED_SESSIONS = 200  # the last active ones
 
 
 class ModelChoices:

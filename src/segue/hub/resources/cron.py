@@ -127,7 +127,7 @@ def _values(text: str, name: str, low: int, high: int) -> frozenset[int]:
 
 
 def _zone(name: str) -> tzinfo:
-    if name in ("UTC", "Etc/UTC"):  # which needs no database
+    if name in ("UTC", "Etc/UTC"):  # UTC needs no database
         return UTC
     try:
         return ZoneInfo(name)

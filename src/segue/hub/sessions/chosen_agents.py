@@ -15,7 +15,7 @@ def agent_events(session: Session, accepted: Session) -> list[AnyBody]:
     bodies: list[AnyBody] = []
     if known.agent is not None and _choice(own) != _choice(known):
         bodies.append(ConfigChanged(agent=known.agent, by_key=known.agent_by_key))
-        session = known  # that change ends what keys had chosen
+        session = known  # the change ends what keys had chosen
     if accepted.agent is not None and session.agent != accepted.agent:
         bodies.append(ConfigChanged(agent=accepted.agent, by_key=accepted.agent_by_key))
     return bodies

@@ -275,7 +275,10 @@ class SessionEditor:
     ) -> Session:
         """Write an edit to the tool's own files if they can hold it, else to the overlay."""
         if info.metadata is not UNSET:
-            raise ReadOnly(f"{source.name} sessions have no metadata; import it first", session=id)
+            raise ReadOnly(
+                f"sessions of {source.label} have no metadata; import session {id} first",
+                session=id,
+            )
         overlay = dict((await self._store.overlays(source.workspace, source.name)).get(id, {}))
         fields = {
             field: value

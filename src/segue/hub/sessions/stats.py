@@ -14,7 +14,7 @@ from segue.model.principal import Principal
 from segue.model.session import Session
 
 READ_EVENTS = 1000  # at a time
-MAX_DIVIDED_SESSIONS = 200  # whose events are read because they were active outside the period too
+MAX_DIVIDED_SESSIONS = 200  # active outside the period too, so their events are read
 DIMENSIONS = ("project", "model", "source")
 
 

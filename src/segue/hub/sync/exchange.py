@@ -100,7 +100,10 @@ class SessionExchange:
         with event_buffer(self._data_dir) as buffer:
             session = _read_session(workspace, id, events, buffer)
             if await self._store.get(workspace, id) is not None:
-                raise Conflict(f"session {id} exists already", session=id)
+                message = (
+                    f"session {id} exists already; delete it, or import the file with a new id"
+                )
+                raise Conflict(message, session=id)
             await self._quotas.check(principal, sessions=1, bytes=1)
             bodies = await self._reset_events(session, agents, header.session.title)
             for body in [*bodies, *self._directory_events(session, cwd)]:
@@ -249,7 +252,7 @@ def _read_session(workspace: str, id: str, events: Iterable[Event], buffer: Even
             session = projection.apply(session, event)
         buffer.add(event)
     if session is None:
-        raise InvalidInput("the file holds no session")
+        raise InvalidInput("the file has no session; use a file that `segue export` wrote")
     return session
 
 

@@ -202,7 +202,7 @@ def read(lines: Iterable[bytes]) -> tuple[Header, Iterator[Event]]:
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, line = next(numbered, (0, b""))
     if not line:
-        raise InvalidInput("the file holds no session")
+        raise InvalidInput("the file has no session; use a file that `segue export` wrote")
     with _line_errors(number, line):
         header = _decode_header(line)
         _check_id(header.session.id, "session.id")
@@ -285,7 +285,7 @@ def _read_events(
         problem = f"the file ends after event {count} of {expected}: it was cut off"
         raise InvalidLine(number + 1, problem)
     if not count:
-        raise InvalidInput("the file holds no session")
+        raise InvalidInput("the file has no session; use a file that `segue export` wrote")
 
 
 @contextmanager
@@ -430,16 +430,16 @@ def _map_times(
         return raw
     changed: dict[str, Any] = {}
     for name, inner in time_fields(cls).items():
-        value, place = raw.get(name), f"{path}.{name}".removeprefix(".")
+        value, field_path = raw.get(name), f"{path}.{name}".removeprefix(".")
         if inner is None and value is not None:
-            changed[name] = convert(value, place)
+            changed[name] = convert(value, field_path)
         elif inner is not None and isinstance(value, list | tuple):
             changed[name] = [
-                _map_times(inner, item, convert, f"{place}[{index}]")
+                _map_times(inner, item, convert, f"{field_path}[{index}]")
                 for index, item in enumerate(value)
             ]
         elif inner is not None and value is not None:
-            changed[name] = _map_times(inner, value, convert, place)
+            changed[name] = _map_times(inner, value, convert, field_path)
     return {**raw, **changed}
 
 

@@ -453,7 +453,8 @@ class SourceSync:
 
         def decide(row: Session) -> Drafts:
             if row.turn is not None and not during_turn:
-                raise Busy(f"session {row.id} is in the middle of a turn", session=row.id)
+                message = f"session {row.id} is running; wait for the end of its turn"
+                raise Busy(message, session=row.id)
             if row.last_seq != session.last_seq:
                 raise _ConcurrentChange
             return drafts

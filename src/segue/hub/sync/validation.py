@@ -139,7 +139,7 @@ class _References:
         self._own = header.interface in _INTERFACES
         self._agents = {(record.id, record.version) for record in header.agents}
         self._agent_ids = {record.id for record in header.agents}
-        self._has_agents = header.version > 2  # those that older files name may be built in
+        self._has_agents = header.version > 2  # agents that older files name may be built in
         self._inherited = 0  # the last event that a fork copied
         self._events: set[str] = set()
         self._defined: dict[str, set[str]] = {type: set() for type in _DEFINES}

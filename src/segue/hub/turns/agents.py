@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 AgentSpec = dict[str, Any]
 DEMO_LABEL = "the demo agent"
 ADVISOR = "You advise another agent. Answer its question, name risks it has missed, and be brief."
-MCP_WAIT_SECONDS = 1.0  # that opening a session waits for its MCP servers
+MCP_WAIT_SECONDS = 1.0  # how long the opening of a session waits for its MCP servers
 
 
 class SessionAgents:
@@ -257,7 +257,7 @@ class SessionAgents:
             return _stored({**own, "config": config, **model_spec(author.label)})
         record = await self._records.find(workspace, "agent", agent.id, agent.version)
         if record is None:
-            raise NoAgent(f"agent {agent.id} does not exist in this workspace")
+            raise NoAgent(f"this workspace has no agent {agent.id}; choose another for the session")
         spec = record.body.get("spec", {"kind": "default"})
         body = for_local_turns(record.body) if local else record.body
         return _stored(_with_overrides({**body, "config": config, **spec}, agent.overrides))

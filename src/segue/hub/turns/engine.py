@@ -65,8 +65,8 @@ class TurnEngine:
         self._locks: WeakValueDictionary[Name, asyncio.Lock] = WeakValueDictionary()
         self._watch = StillnessWatch()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._discards: set[asyncio.Task[None]] = set()  # those that end purged sessions
-        self._ending_agents: set[asyncio.Task[Any]] = set()  # whose turns have ended
+        self._discards: set[asyncio.Task[None]] = set()  # tasks that end purged sessions
+        self._ending_agents: set[asyncio.Task[Any]] = set()  # agents that outlive their turns
         self._started = False
         self._closed = False
 

@@ -375,7 +375,7 @@ class TurnService:
         opened: OpenSession | None,
     ) -> str:
         if all(isinstance(block, Text) and not block.text.strip() for block in prompt.content):
-            raise InvalidInput("a prompt needs some content")
+            raise InvalidInput("the prompt is empty; write a text, or attach something")
         session = await self.prepare_for_prompt(
             principal, id, overrides=prompt.overrides, opened=opened
         )

@@ -29,7 +29,7 @@ from segue.model.session import Session
 MAX_OUTPUT_BYTES = 500 * 1024 * 1024
 MAX_OUTPUTS = 500
 _MAX_PATH_CHARACTERS = 255
-_MAX_SKIPPED_PROBLEMS = 10  # that one turn reports
+_MAX_SKIPPED_PROBLEMS = 10  # reported by one turn
 
 
 class _FileStatus(NamedTuple):

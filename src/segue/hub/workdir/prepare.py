@@ -41,7 +41,7 @@ from .skill_files import SkillInstaller
 from .staging import remove_leftovers
 from .state import DirectoryState, StateFile
 
-MAX_REJECTIONS = 100  # that one sync of a memory store reports
+MAX_REJECTIONS = 100  # reported by one sync of a memory store
 PACKAGE_CACHES = "packages"  # in the data directory, one for each workspace
 _SHARING = (
     "Servers of one database must have the same --data-dir (SEGUE_DATA_DIR), with its directory"

@@ -99,7 +99,7 @@ class AttachedSession:
         self._result: dict[str, Any] = {}  # of the current turn, from its agent
         self.cancellable = Cancellable()
         self._calls: dict[str, ToolCall] = {}  # of the current turn
-        self._client_requests: set[asyncio.Task[Any]] = set()  # that agents sent to the client
+        self._client_requests: set[asyncio.Task[Any]] = set()  # sent to the client by agents
         self._background: set[asyncio.Task[None]] = set()
         self.opened: OpenSession | None = None
         self.mcp_servers: ConnectedTools | None = None

@@ -61,7 +61,7 @@ VERSIONS = (v1.VERSION, v2.VERSION)
 _LOGIN_REQUESTS = ("authenticate", "auth/login")
 _LOGOUT_REQUESTS = ("logout", "auth/logout")
 EXTERNAL_AGENT_KIND = "acp"  # of agents that are ACP programs themselves
-LOGIN_METHODS_SECONDS = 10.0  # that `initialize` waits for such an agent's login methods
+LOGIN_METHODS_SECONDS = 10.0  # how long `initialize` waits for such an agent's login methods
 
 Result = TypeVar("Result")
 log = logging.getLogger("segue.acp")
@@ -84,7 +84,7 @@ class AcpServer:
         self._principal = principal
         self._served_agent = served_agent
         self._profile = profile or AgentProfile()
-        if served_agent is not None:  # which may have instructions of its own
+        if served_agent is not None:  # it may have instructions of its own
             without = self._profile.without | {SYSTEM_PROMPT}
             self._profile = replace(self._profile, without=without)
         self._version = 0  # not initialized
@@ -170,7 +170,7 @@ class AcpServer:
         return await (await self._get_session_methods()).call(method, request)
 
     async def _get_session_methods(self) -> SessionMethods:
-        async with self._open_lock:  # which serves requests in the order of their arrival
+        async with self._open_lock:  # serves requests in the order of their arrival
             if self._session_methods is None:
                 from .handlers.session_methods import SessionMethods
 

@@ -78,13 +78,13 @@ class Client:
         self.drafts: dict[str, Draft] = {}
         self.active_clients: dict[str, dict[str, Any]] = {}
         self.root_values: dict[str, Any] = {}
-        self.model_names: list[str] = []  # that the client was offered
+        self.model_names: list[str] = []  # offered to the client
         self.ids_of_events: dict[str, str] = {}  # the client's own ids of its messages
         # Actions of this client whose effects are events: they carry its origin when they arrive.
         self.expected: dict[tuple[str, str], tuple[Action, Origin]] = {}
         self._send = send
         self.forks: dict[str, str] = {}  # by the address that a client gave to a fork's chat
-        self._opened: dict[str, OpenSession] = {}  # whose agents send their forms to the client
+        self._opened: dict[str, OpenSession] = {}  # their agents send forms to the client
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         await self._send({"jsonrpc": "2.0", "method": method, "params": params})

@@ -29,7 +29,7 @@ from .scope import Caller, McpSettings, SessionScope
 T = TypeVar("T")
 R = TypeVar("R")
 MAX_INLINE_CHARS = 10_000  # of a text that is masked on the event loop
-_PAIR_EVENTS = 100  # that are read to find the result of a call
+_PAIR_EVENTS = 100  # read to find the result of a call
 
 
 class Call:

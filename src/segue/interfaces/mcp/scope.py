@@ -18,7 +18,7 @@ from segue.model.session import Session
 
 Scope = Literal["directory", "repo", "all"]
 
-MAX_SCANNED_SESSIONS = 1000  # whose directories may be in the repository
+MAX_SCANNED_SESSIONS = 1000  # searched for directories in the repository
 REFRESH_SECONDS = 60.0
 CALL_SECONDS = 120  # a session that calls was active at most so long ago
 _CALL_EVENTS = 40

@@ -21,7 +21,7 @@ from segue.render.markdown import sendable
 
 from .filters import Filters
 
-HUE_COUNT = 8  # that projects have
+HUE_COUNT = 8  # the colours of projects
 MAX_PROJECT_ROWS = 6  # of one project, before a link to all its sessions
 
 

@@ -14,7 +14,7 @@ from segue.model.session import ChangedLines
 from .arguments import changes_of
 from .patches import find_changes, hunks
 
-MAX_OPEN_CALLS = 100  # whose lines are kept; further calls are counted only by their results
+MAX_OPEN_CALLS = 100  # the lines of further calls are not kept; only their results count
 
 LineCount = tuple[int, int]  # added, removed
 

@@ -39,7 +39,7 @@ _THREAD_COLUMNS = (
     "git_branch",
     "cli_version",
 )
-_HEAD_BYTES = 1 << 20  # that hold the first line, which has the instructions of the model
+_HEAD_BYTES = 1 << 20  # enough for the first line, which has the model's instructions
 
 
 class Rollout(NamedTuple):

@@ -35,7 +35,7 @@ from .messages import REPLY_TO_SUMMARY, is_ignored
 from .tool_names import NAMES
 from .translator import CANCELLED
 
-_OLDEST_VERSION = (0, 24, 0)  # that was tested
+_OLDEST_VERSION = (0, 24, 0)  # the oldest one that was tested
 _PROMPT_PARTS = (0, 28, 0)  # the first version that sends the images of a resumed prompt
 _NAMED_PROJECTS = (0, 29, 0)  # before, a project's directory has the hash of the working directory
 _JOURNALS = (0, 39, 0)

@@ -43,7 +43,7 @@ class GooseState(msgspec.Struct, kw_only=True, omit_defaults=True):
     open_since: int | None = None
     spawns: dict[str, str] = {}  # the call that started each subagent
     counted: Usage = Usage()  # of messages
-    rest: Usage = Usage()  # that no message has
+    rest: Usage = Usage()  # the tokens that no message has
     rests: int = 0  # events with such tokens since the last message
 
 

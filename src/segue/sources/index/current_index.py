@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from segue.sources.base import Progress
 
 T = TypeVar("T")
-_MAX_INLINE_BYTES = 4 << 20  # that are parsed in the event loop; more would delay other clients
+_MAX_INLINE_BYTES = 4 << 20  # parsed in the event loop; more would delay other clients
 _WATCH_TRUST_SECONDS = 1.0  # for which the system's notifications replace a full comparison
 
 

@@ -22,8 +22,8 @@ from .database import FileKey, IndexedFile, IndexedText
 
 MAX_WORKERS = 4  # one writer does not keep more of them busy; it waits while they are behind
 _FRAME_BYTES = 1 << 18  # of text in one frame
-_PIPE_BYTES = 1 << 20  # that a worker may be ahead of the writer
-_OWN_BYTES = 3 << 20  # that the starting process parses itself while the workers start
+_PIPE_BYTES = 1 << 20  # how far a worker may be ahead of the writer
+_OWN_BYTES = 3 << 20  # parsed by this process while the workers start
 
 
 class ParsedFile:

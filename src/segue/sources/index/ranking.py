@@ -23,7 +23,7 @@ from .terms import TermSearch, decode_texts, is_row_text, term_search
 
 MAX_RANKED_SESSIONS = 100  # newest sessions that are compared if the terms are common
 MAX_TEXTS_READ = 2500  # of those sessions
-HITS_PER_BATCH = 500  # that are checked against a query's filters at a time
+HITS_PER_BATCH = 500  # checked against a query's filters at a time
 
 _BM25_K1, _BM25_B = 1.2, 0.75  # the parameters of BM25 in FTS5
 

@@ -21,9 +21,9 @@ from .database import ROW_TEXT_NUMBER, Index
 MAX_EAGER_HITS = 4000  # of a term that is looked up at once
 MIN_SELECTIVE_PREFIX = 6  # letters of an unfinished word that few words begin with
 MAX_TEXTS_READ = 2000  # at the end of a session, before a term is looked up
-FIRST_CHUNK_TEXTS = 4  # that are read at first; then more at a time
-HITS_PER_TEXT = 3  # that are looked up in the time that one text takes to read
-MAX_SPARSE_FILES = 500  # that are looked up one by one instead of walking along the list
+FIRST_CHUNK_TEXTS = 4  # read first; later chunks are larger
+HITS_PER_TEXT = 3  # looked up in the time that one text takes to read
+MAX_SPARSE_FILES = 500  # up to so many are looked up one by one, and not along the list
 
 
 def term_search(index: Index, terms: Sequence[Term]) -> TermSearch:

@@ -46,7 +46,7 @@ class SourceWatch:
         self._listeners: list[Callable[[str], None]] = []
         self._notified_running: Mapping[str, int] = {}  # the running sessions at the last notice
         self._task: asyncio.Task[None] | None = None
-        self._ending_tasks: set[asyncio.Task[None]] = set()  # that were cancelled
+        self._ending_tasks: set[asyncio.Task[None]] = set()  # cancelled, and not ended yet
 
     async def close(self) -> None:
         self._stop()

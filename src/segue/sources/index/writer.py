@@ -19,7 +19,7 @@ from .database import MAX_TEXTS, ROW_TEXT_NUMBER, STATES, FileKey, Index, Indexe
 
 MIN_DEFERRED_BYTES = 1 << 20  # of sessions that a new index gets at once
 TEXTS_PER_BATCH = 256
-FILES_PER_BATCH = 1000  # that are made searchable in one transaction
+FILES_PER_BATCH = 1000  # made searchable in one transaction
 MAX_REMOVED_CHANGES = 10_000  # for which removed sessions are remembered
 
 

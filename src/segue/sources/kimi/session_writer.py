@@ -102,7 +102,7 @@ class _Wire:
         self._conversation = conversation
         self._turn = -1
         self._step = 0
-        self._messages = 0  # that the model gets
+        self._messages = 0  # the messages that the model gets
 
     def encode(self) -> Iterator[Record]:
         """Yield the records after those that describe the session."""

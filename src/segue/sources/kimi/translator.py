@@ -65,7 +65,7 @@ class WireState(msgspec.Struct, kw_only=True, omit_defaults=True):
     real_model: str | None = None  # the name that the provider gave it
     open_since: int | None = None
     announces_end: bool = False  # whether a record says that the turn has ended
-    compaction: str = ""  # who asked for the compaction that began
+    compaction: str = ""  # the trigger of the compaction that began
     agent_calls: dict[str, Spawn] = {}  # calls that start subagents, without their results
     spawns: dict[str, Spawn] = {}
     extra: dict[str, Any] = {}

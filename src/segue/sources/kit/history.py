@@ -28,7 +28,7 @@ from .reader import (
 )
 from .rows import Reading, creation_event, event_id
 
-MAX_SESSIONS = 16  # whose events are held
+MAX_SESSIONS = 16  # their events are held in memory
 MAX_BYTES = 64 << 20  # of the tool's files whose events are held; the newest stays in any case
 
 

@@ -135,7 +135,7 @@ class IndexUpdate:
         self._overlay = overlay
         self._progress = progress
         self._is_closing = is_closing
-        self.problems: list[SourceProblem] = []  # that may be gone at the next update
+        self.problems: list[SourceProblem] = []  # may be gone at the next update
         self._locked: set[str] = set()  # databases that were locked
         self._workers: ParseWorkers | None = None
 

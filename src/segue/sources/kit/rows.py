@@ -47,7 +47,7 @@ from .reader import (
 _SEQ_BITS = 44  # of a seq in a thread; the bits above are the thread's number
 # Of a subagent that cannot be read: its session is read without it.
 THREAD_ERRORS = (Unreadable, safe_io.UnreadableFile, FileNotFoundError)
-MAX_PROBLEMS = 20  # that are kept for a session
+MAX_PROBLEMS = 20  # kept for a session
 
 
 class ReadState(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -36,7 +36,7 @@ class OpencodeState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     last_ms: int = 0  # the time of the last complete message
     last_id: str = ""
-    messages: int = 0  # that are complete
+    messages: int = 0  # the number of complete ones
     parts: int = 0  # of complete messages
     events: int = 0  # of complete messages
     open_events: list[str] = []  # the records of the next message, which is not complete
@@ -182,7 +182,7 @@ class _AssistantMessage:
         state = self._state
         state.model = text_or_none(self._data.get("modelID")) or state.model
         events: list[_Event] = []
-        calls: list[Part] = []  # whose results are not among the events
+        calls: list[Part] = []  # their results are not among the events
         for part in self._message.parts:
             self._move_results(calls, events, before_ms=_start(part))
             if not self._is_complete(part):

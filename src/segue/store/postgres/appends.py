@@ -22,7 +22,7 @@ from .tsquery import vectors
 
 LONG_TEXT_CHARACTERS = 20_000  # of an event, which takes milliseconds to split into words
 MAX_STATEMENT_BYTES = 16_000_000  # of events
-_OVERHEAD_BYTES = 8_000  # that an event counts in addition to its body
+_OVERHEAD_BYTES = 8_000  # counted for an event in addition to its body
 
 Batch = tuple[Any, ...]  # the first nine arguments of each statement
 

@@ -25,7 +25,7 @@ Operation = Callable[[Connection], Awaitable[T]]
 
 POOL_SIZE = 10  # connections of one process, in addition to the one that listens
 MAX_ATTEMPTS = 6
-CONNECT_SECONDS, ANSWER_SECONDS = 15, 60  # that a server may take
+CONNECT_SECONDS, ANSWER_SECONDS = 15, 60  # how long a server may take
 
 SETTINGS = {
     "application_name": "segue",

@@ -293,7 +293,9 @@ class SearchIndex:
                     self._replace()
                 else:
                     raise
-        raise errors.StoreError(f"the search index changes all the time: {self.path}")
+        raise errors.StoreError(
+            f"other processes keep replacing the search index {self.path}; try again"
+        )
 
     def _replace(self) -> None:
         try:

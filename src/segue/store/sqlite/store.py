@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-MAX_INLINE_CHANGES = 1_000  # that a search indexes itself, in the event loop's thread
+MAX_INLINE_CHANGES = 1_000  # a search indexes up to so many itself, in the event loop's thread
 
 
 class SQLiteStore:

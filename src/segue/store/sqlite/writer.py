@@ -86,7 +86,7 @@ class _Job:
     def settle(self) -> None:
         if self.future.done():
             return
-        if isinstance(self.error, StopIteration):  # which a future cannot hold
+        if isinstance(self.error, StopIteration):  # a future cannot hold it
             self.future.set_exception(RuntimeError("an operation raised StopIteration"))
         elif self.error is not None:
             self.future.set_exception(self.error)
@@ -302,7 +302,7 @@ def _deliver(group: list[_Job]) -> None:
         try:
             loop.call_soon_threadsafe(_settle, jobs)
         except RuntimeError:
-            continue  # that loop has ended, so no task waits any more
+            continue  # the loop has ended, so no task waits any more
 
 
 def _settle(jobs: list[_Job]) -> None:

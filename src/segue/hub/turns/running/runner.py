@@ -79,7 +79,7 @@ class TurnRunner:
         self._writer = self._port.writer
         self.agent_task: asyncio.Task[StopReason] | None = None
         self._cancelled = False
-        self._cancel: InboxItem | None = None  # that of a client, in the inbox
+        self._cancel: InboxItem | None = None  # the cancel of a client, in the inbox
         self._interruption: str | None = None
         self._abandoned = False
 

@@ -28,7 +28,7 @@ from segue.store.base import InboxItem, Store
 from .thread_port import ThreadHost, ThreadTurnPort
 
 INTERRUPTED = "the thread was interrupted"
-MAX_THREADS = 500  # that one session may start
+MAX_THREADS = 500  # in one session
 
 
 class SessionThreads:

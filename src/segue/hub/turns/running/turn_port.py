@@ -66,7 +66,7 @@ class SessionTurnPort:
         self._resumes = resumes
         self._local = False
         self._mode: str | None = None  # the permission mode of this turn only
-        self._roots: tuple[str, ...] | None = None  # of the client that started this turn
+        self._roots: tuple[str, ...] | None = None  # the roots of the client that started this turn
         self._first_seq = 0
         self._calls: dict[str, ToolCall] = {}
         self.client = client

@@ -40,7 +40,7 @@ from .system_prompts import SystemPrompts
 
 log = logging.getLogger("segue.acp")
 
-AGENT_OPEN_SECONDS = 10.0  # that opening a session waits for an agent that has its own sessions
+AGENT_OPEN_SECONDS = 10.0  # how long the opening of a session waits for its agent
 # Why only the local user may set these fields.
 _LOCAL_ONLY = {
     "additionalDirectories": "only the local user may add directories of the server's machine",

@@ -18,7 +18,7 @@ from segue.interfaces.acp.position import CURSOR_KEY
 MAX_UNSENT_BYTES = 256 * 1024
 MAX_KEPT_BYTES = 256 * 1024
 MAX_KEPT_MESSAGES = 1000
-KEPT_SECONDS = 300  # that a connection without a link is kept
+KEPT_SECONDS = 300  # how long a connection without a link is kept
 
 
 class StreamBusy(Exception):

@@ -179,7 +179,7 @@ class WebSocketLink:
 
     async def _handle(self, message: Any) -> None:
         if not isinstance(message, dict):
-            await self._connection.rpc.receive(message)  # which refuses it
+            await self._connection.rpc.receive(message)  # the dispatcher refuses it
             return
         if message.get("method") == "initialize":
             self._connection.negotiate(message.get("params"))

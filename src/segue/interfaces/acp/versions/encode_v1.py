@@ -72,7 +72,7 @@ class EncoderV1:
         """Create an encoder for a client with these capabilities."""
         self._capabilities = capabilities
         self._client_session = capabilities.session or v1.ClientSession()
-        self._calls: dict[str, ToolCall] = {}  # that have not ended
+        self._calls: dict[str, ToolCall] = {}  # calls that have not ended
         self._settings: tuple[Any, Any, Any] = (None, None, None)  # mode, options, commands
         self._streamed_lengths: dict[str, int] = {}  # characters sent as deltas, by message id
         self._replayed_end: Event | None = None  # the last error or interruption in a replay

@@ -67,7 +67,7 @@ class EncoderV2:
     def __init__(self) -> None:
         self._failure: Failed | None = None  # the last error of the current turn
         self._result: dict[str, Any] = {}  # what only an agent knows about the current turn
-        self._calls: dict[str, ToolCall] = {}  # that have not ended
+        self._calls: dict[str, ToolCall] = {}  # calls that have not ended
         self._settings: tuple[Any, Any] = (None, None)  # options and commands
         self._attached_during_turn = False  # and no message has started since
 

@@ -66,7 +66,7 @@ class ChatState:
         # The pieces of messages that are being written, the first to keep them apart.
         self._pieces: dict[str, list[str]] = {}
         self._requests: dict[str, PermissionAsked] = {}
-        self._questions: dict[str, Question] = {}  # that wait for an answer
+        self._questions: dict[str, Question] = {}  # questions that wait for an answer
         self._question_parts: dict[str, dict[str, Any]] = {}
         self._subagents: dict[str, list[dict[str, Any]]] = {}  # by the call that started them
 

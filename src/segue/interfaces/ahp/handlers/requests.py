@@ -50,7 +50,7 @@ from .resources import Resources
 log = logging.getLogger("segue.ahp")
 
 MAX_DRAFTS = 100  # sessions that a client prepared and has not prompted yet
-TURNS_PER_REQUEST = 50  # that one request loads
+TURNS_PER_REQUEST = 50  # loaded by one request
 MAX_SUBSCRIPTIONS = 200
 _FIRST_METHODS = ("initialize", "reconnect")
 

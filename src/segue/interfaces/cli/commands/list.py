@@ -275,7 +275,7 @@ async def _search_newest(
     """Return the newest matches, whether there are more, and the corrected text, if any."""
     # By session: one that becomes active while pages are read matches again.
     matches: dict[str, SearchMatch] = {}
-    copies: dict[str, list[Session]] = {}  # which may be on an earlier page than their originals
+    copies: dict[str, list[Session]] = {}  # may be on an earlier page than their originals
     cursor = corrected = None
     while True:
         page_size = min(MAX_PAGE_SIZE, query.limit - len(matches))

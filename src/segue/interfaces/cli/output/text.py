@@ -67,8 +67,8 @@ def show_sessions(sessions: Sequence[Session]) -> None:
 def match_line(session: Session) -> str:
     """Return what distinguishes a session from others that a name matches."""
     last_active = age(session.active_at, clock.now())
-    place = one_line(tilde(session.cwd))
-    return f"{session.id}  {last_active:>4}  {session.source}  {title_text(session)}  {place}"
+    directory = one_line(tilde(session.cwd))
+    return f"{session.id}  {last_active:>4}  {session.source}  {title_text(session)}  {directory}"
 
 
 def show_matches(matches: Iterable[SearchMatch]) -> None:

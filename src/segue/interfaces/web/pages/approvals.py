@@ -16,7 +16,7 @@ from segue.render.items import Item, build_items
 from segue.render.pairing import MAX_PAIR_DISTANCE, Pairs, find_openings
 
 MAX_RUNNING_TIME = clock.DAY  # of another tool's session without a new event
-MAX_INBOX_SESSIONS = 200  # that were active last, and are searched for waiting and running ones
+MAX_INBOX_SESSIONS = 200  # the last active ones, of which the waiting and running are shown
 
 
 class WaitingSession(NamedTuple):

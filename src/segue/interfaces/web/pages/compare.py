@@ -29,7 +29,7 @@ from . import listing, transcript
 MAX_EVENTS = 2000  # of each session after the common part
 MAX_ANCESTORS = 50
 MAX_CANDIDATES = 20
-SCANNED_SESSIONS = 500  # that were active last, for candidates
+SCANNED_SESSIONS = 500  # the last active ones, as candidates
 
 
 class Branch(NamedTuple):

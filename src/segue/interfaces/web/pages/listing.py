@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FIRST_PAGE_SIZE = 40  # more than fits on a screen
 PAGE_SIZE = 50  # the first page loads the second one at once
 SEARCH_PAGE_SIZE = 12  # each result reads its session for a snippet
-MAX_SEARCH_PAGES = 20  # that are read for one page with a filter which the search does not have
+MAX_SEARCH_PAGES = 20  # read for one page, with a filter that the search does not have
 MAX_SCANNED_SESSIONS = 1000  # for the groups by project, and for the facets
 MAX_FACET_VALUES = 100
 COMPRESSION_LEVEL = 4  # of nine; higher ones take longer for little

@@ -29,7 +29,7 @@ from . import actions, listing
 
 MAX_PROJECTS = 30
 MAX_AGENTS = 50
-SCANNED_SESSIONS = 500  # that were active last, for projects
+SCANNED_SESSIONS = 500  # the last active ones, for their projects
 
 
 class AgentOption(NamedTuple):

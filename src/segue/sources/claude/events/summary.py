@@ -33,7 +33,7 @@ class TranscriptSummary(SessionFacts, kw_only=True):
     costs: dict[str, int] = msgspec.field(default_factory=dict)  # by model
     days: dict[str, int] = msgspec.field(default_factory=dict)  # messages by day
     calls: dict[str, int] = msgspec.field(default_factory=dict)  # seqs of calls of subagents
-    started: dict[str, int] = msgspec.field(default_factory=dict)  # those seqs by subagent
+    started: dict[str, int] = msgspec.field(default_factory=dict)  # the same seqs by subagent
     inline: int | None = None  # the seq of the first line of a subagent in this transcript
     agents: dict[str, TranscriptSummary] = msgspec.field(default_factory=dict)
 

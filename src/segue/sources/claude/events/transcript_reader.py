@@ -22,7 +22,7 @@ from segue.sources.claude.format.jsonl import Entry
 
 from .translator import CONTEXT_BYTES, CREATED_SEQ, Translator
 
-_BACKWARD_BYTES = 1 << 18  # that are read first when reading backwards
+_BACKWARD_BYTES = 1 << 18  # read first when reading backwards
 _BEFORE_BYTES = 64  # a seq is at most so far after the start of its line, if that is short
 _SHORT_LINE_BYTES = 1 << 14  # in which most lines end
 

@@ -57,7 +57,7 @@ from .blocks import extra, fields_except
 
 CONTEXT_BYTES = 1 << 16
 CREATED_SEQ = 1
-_MAX_RESPONSES = 4096  # that are remembered
+_MAX_RESPONSES = 4096  # remembered
 # Fields that an event has itself, so that its `extra` need not repeat them.
 _EVENT_FIELDS = frozenset({"type", "message", "timestamp", "sessionId"})
 _PERMISSIVE_MODES = frozenset({"acceptEdits", "bypassPermissions"})  # not taken from a file

@@ -21,7 +21,7 @@ from .summary import TranscriptSummary
 from .translator import parse_cost, parse_usage, response_cost
 
 _MAX_RESPONSES = 256  # the last ones, whose ids are remembered
-_MAX_MODELS = 64  # that are counted separately
+_MAX_MODELS = 64  # counted separately
 _MAX_NAME_LENGTH = 256
 
 
