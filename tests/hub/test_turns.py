@@ -287,6 +287,18 @@ async def test_closing_a_session_cancels_its_own_turns_only(make_hub: MakeHub) -
         assert await hub.turns.wait(LOCAL, id, theirs) == "end_turn"
 
 
+async def test_session_that_is_closed_twice_at_once_is_closed(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        opened = await hub.turns.open(LOCAL, id)
+        turn = await hub.turns.submit(LOCAL, id, "/wait 60", opened=opened)
+        await wait_for(hub, id, lambda body: isinstance(body, UserMessage))
+        # A client closes it, and the end of its turn does too.
+        await asyncio.gather(opened.close(), opened.close(cancel=False))
+        assert hub.turns.engine.opened(opened.id) is None
+        assert await hub.turns.wait(LOCAL, id, turn) in ("cancelled", "end_turn")
+
+
 async def test_open_session_without_a_turn_has_no_lease(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL)).id

@@ -267,7 +267,8 @@ class TurnEngine:
                 await self._cancel_turns(opened)
             except NotFound:
                 log.info("session %s was purged", opened.name[1])
-        del self._opened[opened.id]
+        if self._opened.pop(opened.id, None) is None:
+            return  # the end of its turn has closed it
         while (driver := self._drivers.get(opened.name)) and not driver.busy:
             await asyncio.sleep(0.005)  # it releases the lease
         if any(other.name == opened.name for other in self._opened.values()):
