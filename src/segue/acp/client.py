@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from segue import __version__
+from segue.model import codec
 
 from . import v1, v2
 from .process import AgentProcess
@@ -414,7 +415,7 @@ def _read_row(row: Any) -> SessionInfo | None:
         return None
     for fields in (row, {name: row.get(name) for name in ("sessionId", "cwd")}):
         try:
-            return msgspec.convert(fields, SessionInfo)
+            return codec.convert(fields, SessionInfo)
         except msgspec.ValidationError:
             continue
     return None

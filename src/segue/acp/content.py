@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from segue.model import codec
 from segue.model.content import (
     Audio,
     Block,
@@ -27,7 +28,7 @@ _DIALECT = "acp"
 
 def read_block(data: Any) -> Block:
     """Return a block from decoded JSON. Raises ValidationError for an unknown type."""
-    return _read(msgspec.convert(data, wire.ContentBlock))
+    return _read(codec.convert(data, wire.ContentBlock))
 
 
 def _read(block: wire.ContentBlock) -> Block:
@@ -70,7 +71,7 @@ def _read_extra(block: wire.ContentBlock) -> dict[str, Any]:
         "contents_meta": block.resource.meta if isinstance(block, wire.ResourceBlock) else None,
     }
     present = {name: value for name, value in fields.items() if value is not None}
-    return {_DIALECT: present} if present else {}
+    return {_DIALECT: msgspec.to_builtins(present)} if present else {}
 
 
 def write_blocks(content: Sequence[Block]) -> list[wire.ContentBlock]:

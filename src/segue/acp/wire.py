@@ -33,22 +33,35 @@ class Implementation(Wire, frozen=True):
 # Content.
 
 
+class Annotations(Wire, frozen=True):
+    audience: list[str] | None = None
+    last_modified: str | None = None
+    priority: float | None = None
+
+
+class Icon(Wire, frozen=True):
+    src: str
+    mime_type: str | None = None
+    sizes: list[str] | None = None
+    theme: str | None = None
+
+
 class TextBlock(Wire, frozen=True, tag_field="type", tag="text"):
     text: str
-    annotations: dict[str, Any] | None = None
+    annotations: Annotations | None = None
 
 
 class ImageBlock(Wire, frozen=True, tag_field="type", tag="image"):
     data: str
     mime_type: str
     uri: str | None = None
-    annotations: dict[str, Any] | None = None
+    annotations: Annotations | None = None
 
 
 class AudioBlock(Wire, frozen=True, tag_field="type", tag="audio"):
     data: str
     mime_type: str
-    annotations: dict[str, Any] | None = None
+    annotations: Annotations | None = None
 
 
 class ResourceLinkBlock(Wire, frozen=True, tag_field="type", tag="resource_link"):
@@ -58,8 +71,8 @@ class ResourceLinkBlock(Wire, frozen=True, tag_field="type", tag="resource_link"
     description: str | None = None
     mime_type: str | None = None
     size: int | None = None
-    annotations: dict[str, Any] | None = None
-    icons: list[dict[str, Any]] | None = None
+    annotations: Annotations | None = None
+    icons: list[Icon] | None = None
 
 
 class ResourceContents(Wire, frozen=True):
@@ -73,7 +86,7 @@ class ResourceContents(Wire, frozen=True):
 
 class ResourceBlock(Wire, frozen=True, tag_field="type", tag="resource"):
     resource: ResourceContents
-    annotations: dict[str, Any] | None = None
+    annotations: Annotations | None = None
 
 
 ContentBlock = TextBlock | ImageBlock | AudioBlock | ResourceLinkBlock | ResourceBlock

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
@@ -65,6 +65,10 @@ class Decoder(Generic[T]):
             return value
 
 
+@overload
+def convert(value: Any, type: type[T]) -> T: ...
+@overload
+def convert(value: Any, type: Any) -> Any: ...
 def convert(value: Any, type: Any) -> Any:
     """Return a value of plain types as another type. Raises ValidationError if it does not fit.
 

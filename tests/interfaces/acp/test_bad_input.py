@@ -119,6 +119,47 @@ async def test_parameters_of_the_wrong_type_are_rejected(
         assert await client.request("session/list") == {"sessions": []}
 
 
+async def test_half_a_character_in_place_of_another_type_is_rejected(
+    testbed: AcpTestbed, version: int
+) -> None:
+    half = "\ud800"
+    async with testbed.connect_in_process(version) as client:
+        id = await client.new_session("/")
+        for method, params in (
+            ("new", {"cwd": "/", "mcpServers": half}),
+            ("new", {"cwd": "/", "mcpServers": [half]}),
+            ("new", {"cwd": "/", "mcpServers": [{**SERVER, "env": half}]}),
+            ("resume", {"sessionId": id, "cwd": "/", "additionalDirectories": half}),
+            ("prompt", {"sessionId": id, "prompt": [half]}),
+            ("prompt", {"sessionId": id, "prompt": [{**TEXT, "annotations": half}]}),
+            ("list", {"_meta": {"segue": {"limit": half}}}),
+            ("fork", {"sessionId": id, "cwd": "/", "_meta": {"segue": {"resumeIn": [half]}}}),
+        ):
+            error = await client.request_error(f"session/{method}", params)
+            assert error.code == -32602, (method, params, error)
+        # A session with this id does not exist, so it is deleted already.
+        assert await client.request("session/delete", {"sessionId": half}) == {}
+
+
+@pytest.mark.parametrize(
+    ("block", "field"),
+    [
+        ({"annotations": {"audience": "user"}}, "annotations.audience"),
+        ({"annotations": {"priority": True}}, "annotations.priority"),
+        ({"annotations": {"lastModified": 7}}, "annotations.lastModified"),
+        ({"type": "resource_link", "name": "a", "uri": "a:b", "icons": [{}]}, "icons[0].src"),
+    ],
+)
+async def test_annotations_of_the_wrong_type_are_rejected(
+    testbed: AcpTestbed, version: int, block: dict[str, Any], field: str
+) -> None:
+    async with testbed.connect_in_process(version) as client:
+        id = await client.new_session("/")
+        params = {"sessionId": id, "prompt": [{**TEXT, **block}]}
+        error = await client.request_error("session/prompt", params)
+        assert (error.code, error.message.partition(": ")[0]) == (-32602, f"prompt[0].{field}")
+
+
 SETUP = {"cwd": "/", "mcpServers": []}
 TEXT = {"type": "text", "text": "hi"}
 SERVER = {"type": "stdio", "name": "one", "command": "/bin/one", "args": [], "env": []}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from segue.acp.wire import ContentBlock
+from segue.model import codec
 
 Kind = Literal[
     "read",
@@ -522,7 +523,7 @@ def problem_with_params(method: str, version: int, params: Any) -> str | None:
 
 def _problem(what: str, value: Any, shape: Any) -> str | None:
     try:
-        msgspec.convert(value, shape)
+        codec.convert(value, shape)
     except msgspec.ValidationError as error:
         return f"{what}: {error}"
     return None

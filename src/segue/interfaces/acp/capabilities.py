@@ -26,6 +26,7 @@ from segue.acp.wire import (
     SessionCapabilities,
     Wire,
 )
+from segue.model import codec
 
 from .meta import NAMESPACE
 
@@ -205,7 +206,7 @@ def parse_leniently(value: Any, struct_type: type[WireStruct]) -> WireStruct:
                 fields[field.name] = parse_leniently(field_value, nested_type)
                 continue
             try:
-                fields[field.name] = msgspec.convert(field_value, field.type)
+                fields[field.name] = codec.convert(field_value, field.type)
             except msgspec.ValidationError:
                 continue
     return struct_type(**fields)

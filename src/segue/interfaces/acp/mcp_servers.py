@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
+from segue.model import codec
 
 from .errors import invalid_params
 
@@ -60,7 +61,7 @@ def _parse_server(
         message = f"{path}.type: the MCP transport {transport!r} is not supported"
         raise RpcError(INVALID_PARAMS, message, {"type": transport})
     try:
-        parsed = msgspec.convert(server, server_type)
+        parsed = codec.convert(server, server_type)
     except msgspec.ValidationError as error:
         raise invalid_params(error, path) from None
     if isinstance(parsed, wire.StdioMcpServer) and not os.path.isabs(parsed.command):

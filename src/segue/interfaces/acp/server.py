@@ -32,6 +32,7 @@ from segue.acp.rpc import (
     Connection,
     RpcError,
 )
+from segue.model import codec
 from segue.model.errors import AgentRefused, SegueError
 from segue.model.principal import Principal
 
@@ -366,6 +367,6 @@ def _parse_params(params: Any, request_type: type[Any], path: str = "") -> Any:
     if not isinstance(fields.get("_meta"), dict | None):
         fields = {name: value for name, value in fields.items() if name != "_meta"}
     try:
-        return msgspec.convert(fields, request_type)
+        return codec.convert(fields, request_type)
     except msgspec.ValidationError as error:
         raise invalid_params(error, path) from None

@@ -21,13 +21,13 @@ from segue.interfaces.acp.capabilities import AgentProfile
 from segue.interfaces.acp.errors import invalid_params
 from segue.interfaces.acp.meta import NAMESPACE, session_meta
 from segue.interfaces.acp.versions.policy import VersionPolicy
-from segue.model import clock
+from segue.model import clock, codec, ids
 from segue.model.errors import NotFound
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
 
-from .session_access import SessionAccess, canonical_id
+from .session_access import SessionAccess
 
 log = logging.getLogger("segue.acp")
 T = TypeVar("T")
@@ -95,7 +95,9 @@ class ManageHandlers:
         """Answer `session/delete`. Deleting a session that does not exist succeeds."""
         options = _own_fields(request.meta, _DeleteOptions)
         editor = self._hub.editor
-        session_id = canonical_id(request.session_id)
+        session_id = ids.parse(request.session_id, "sesn")
+        if session_id is None:  # no session can have this id
+            return wire.Empty()
         async with self._attached.lock(session_id):
             try:
                 delete = editor.purge if options.permanently else editor.trash
@@ -171,7 +173,7 @@ class ManageHandlers:
 def _own_fields(meta: Mapping[str, Any] | None, type: type[T]) -> T:
     """Return segue's own fields of a request's `_meta`. Raises RpcError if one is invalid."""
     try:
-        return msgspec.convert((meta or {}).get(NAMESPACE, {}), type)
+        return codec.convert((meta or {}).get(NAMESPACE, {}), type)
     except msgspec.ValidationError as error:
         raise invalid_params(error, f"_meta.{NAMESPACE}") from None
 

@@ -28,7 +28,7 @@ from segue.interfaces.acp.meta import NAMESPACE
 from segue.interfaces.acp.position import requested_position
 from segue.interfaces.acp.served_agent import ServedAgent
 from segue.interfaces.acp.versions.policy import VersionPolicy
-from segue.model import ids
+from segue.model import codec, ids
 from segue.model.errors import Conflict, ReadOnly, SegueError, StoreReadOnly
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
@@ -446,7 +446,7 @@ def agent_fields(request: wire.SetupRequest) -> dict[str, Any]:
 def _requested_tool(request: wire.SetupRequest) -> str | None:
     """Return the tool in which a fork continues; raises RpcError if it is not a name."""
     try:
-        options = msgspec.convert((request.meta or {}).get(NAMESPACE, {}), _ForkOptions)
+        options = codec.convert((request.meta or {}).get(NAMESPACE, {}), _ForkOptions)
     except msgspec.ValidationError as error:
         raise invalid_params(error, f"_meta.{NAMESPACE}") from None
     return options.resume_in
