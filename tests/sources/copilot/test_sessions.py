@@ -99,6 +99,26 @@ async def test_attachments_are_blocks_of_the_prompt(tool: CopilotSessions, opene
 # Tools.
 
 
+async def test_images_that_a_tool_returned_are_in_its_result(
+    tool: CopilotSessions, opened: Opened
+) -> None:
+    asset = {"assetId": "sha256:abc", "mimeType": "image/png"}
+    inline = {"type": "image", "mimeType": "image/png", "data": "aW5saW5l"}
+    omitted = {"type": "image", "mimeType": "image/png", "omittedReason": "too_large"}
+    binary = [asset, inline, omitted, "damaged"]
+    result = {"content": "Viewed.", "contents": [inline], "binaryResultsForLlm": binary}
+    write(
+        tool,
+        event(NOON, "user.message", content="look"),
+        answer(NOON, "", call("c1", "view", {"path": "/a.png"})),
+        event(NOON, "session.binary_asset", **asset, data="aW1hZ2U="),
+        event(NOON, "tool.execution_complete", toolCallId="c1", success=True, result=result),
+    )
+    (body,) = await opened.bodies(ToolResult)
+    images = [block for block in body.content if isinstance(block, Image)]
+    assert [image.data for image in images] == ["aW5saW5l", "aW1hZ2U="]
+
+
 async def test_call_is_shown_once_with_its_result_and_exit_code(
     tool: CopilotSessions, opened: Opened
 ) -> None:

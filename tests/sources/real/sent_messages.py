@@ -14,10 +14,12 @@ class Sent(NamedTuple):
 
 
 def sent_messages(body: dict[str, Any]) -> list[Sent]:
-    """Return the messages of a request to Google's, Anthropic's or OpenAI's chat API."""
+    """Return the messages of a request to Google's, Anthropic's or one of OpenAI's APIs."""
     if "contents" in body:
         parts = (part for content in body["contents"] for part in content["parts"])
         return [sent for part in parts for sent in _google(part)]
+    if "input" in body:
+        return [sent for item in body["input"] for sent in _responses(item)]
     read = _anthropic if "max_tokens" in body and "system" in body else _chat
     return [sent for message in body.get("messages", ()) for sent in read(message)]
 
@@ -34,6 +36,26 @@ def _google(part: dict[str, Any]) -> Iterator[Sent]:
         yield Sent("text", part["text"])
 
 
+def _responses(item: dict[str, Any]) -> Iterator[Sent]:
+    kind = item.get("type", "message")
+    if kind == "message":
+        yield from _response_parts("text", item["content"], "")
+    elif kind.endswith("_call"):
+        text = f"{item['name']} {item.get('arguments', item.get('input'))}"
+        yield Sent("call", text, item["call_id"])
+    elif kind.endswith("_call_output"):
+        yield from _response_parts("result", item["output"], item["call_id"])
+
+
+def _response_parts(kind: Literal["text", "result"], content: Any, id: str) -> Iterator[Sent]:
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+    texts = [part["text"] for part in parts if "text" in part]
+    if kind == "result":  # one for each call
+        texts = ["".join(texts)]
+    yield from (Sent(kind, text, id) for text in texts)
+    yield from (Sent("image", part["image_url"]) for part in parts if "image_url" in part)
+
+
 def _chat(message: dict[str, Any]) -> Iterator[Sent]:
     content = message.get("content") or []
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -47,8 +69,11 @@ def _chat(message: dict[str, Any]) -> Iterator[Sent]:
         else:
             yield Sent("text", part["text"])
     for call in message.get("tool_calls") or ():
-        function = call["function"]
-        yield Sent("call", f"{function['name']} {function['arguments']}", call["id"])
+        if custom := call.get("custom"):
+            yield Sent("call", f"{custom['name']} {custom['input']}", call["id"])
+        else:
+            function = call["function"]
+            yield Sent("call", f"{function['name']} {function['arguments']}", call["id"])
 
 
 def _anthropic(message: dict[str, Any]) -> Iterator[Sent]:

@@ -332,10 +332,12 @@ class Translator:
         if not text and error:
             text = error if isinstance(error, str) else bodies.text(_field(error, "message"))
         blocks: list[Block] = [Text(text=text)]
-        parts = result.get("contents")
-        for part in parts if isinstance(parts, list) else ():
-            if isinstance(part, dict) and (image := self._image(part)):
-                blocks.append(image)
+        for field in ("contents", "binaryResultsForLlm"):  # an image may be in both
+            parts = result.get(field)
+            for part in parts if isinstance(parts, list) else ():
+                image = self._image(part) if isinstance(part, dict) else None
+                if image and image not in blocks:
+                    blocks.append(image)
         diffs = [] if call.has_diffs else result_diffs(bodies.text(result.get("detailedContent")))
         yield bodies.tool_result(
             call_id,
