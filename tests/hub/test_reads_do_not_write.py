@@ -33,6 +33,7 @@ READS: dict[str, dict[str, Read]] = {
         "with_native_id": lambda hub, id: hub.sessions.with_native_id(LOCAL, "unknown"),
         "in_id_range": lambda hub, id: hub.sessions.in_id_range(LOCAL, id, id),
         "count": lambda hub, id: hub.sessions.count(LOCAL, Query(cwd="/")),
+        "count_unreadable": lambda hub, id: hub.sessions.count_unreadable(LOCAL),
         "search": lambda hub, id: hub.sessions.search(LOCAL, Query(text="hello"), ranked=True),
         "stats": lambda hub, id: hub.sessions.stats(LOCAL, 0, 30_000, hub.history.events),
         "encode_cursor": lambda hub, id: hub.sessions.encode_cursor(LOCAL, POSITION),

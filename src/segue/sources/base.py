@@ -83,6 +83,10 @@ class Source(Protocol):
         """
         ...
 
+    def unreadable_sessions(self) -> int:
+        """Return how many files or sessions the last refresh could not read."""
+        ...
+
     async def get(self, id: str) -> Session | None:
         """Return a session as the tool has it now; None if there is none."""
         ...

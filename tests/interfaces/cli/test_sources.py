@@ -67,6 +67,31 @@ def test_sources_are_chosen_by_an_option_or_a_variable(
     assert done.returncode and "there is no source 'unknown'" in done.stderr
 
 
+def test_list_counts_the_sessions_that_cannot_be_read(
+    run: Run, codex: CodexSessions, tmp_path: Path
+) -> None:
+    write_session(codex, tmp_path)
+    claude = Home(tmp_path / "claude")
+    claude.write_conversation()
+    homes = {"CODEX_HOME": str(codex.directory), "CLAUDE_CONFIG_DIR": str(claude.root)}
+    assert run("list", **homes).stderr == ""
+    codex.write(thread_id(AT), b"garbage\n", AT)
+    claude.write([bytes(300)], f"{S[:-1]}9")
+    for _ in range(2):  # the second list reads no file
+        listed = run("list", **homes)
+        hint = "2 files or sessions could not be read; `segue doctor` says which, and why\n"
+        assert (listed.stdout.count("\n"), listed.stderr) == (2, hint)
+    assert run("list", "--source", "segue", **homes).stderr.startswith("No sessions")
+    hint = run("list", "--source", "claude", **homes).stderr
+    assert hint.startswith("1 file or session could")
+    assert run("list", "--format", "json", **homes).stderr == ""
+    doctor = run("doctor", "--format", "json", **homes).stdout
+    assert [row["about"] for row in json.loads(doctor) if row["state"] == "warning"] == [
+        "claude",
+        "codex",
+    ]
+
+
 def test_doctor_names_the_places_the_number_of_sessions_and_the_problems_of_each_source(
     run: Run, codex: CodexSessions, tmp_path: Path
 ) -> None:

@@ -143,6 +143,14 @@ class SessionCatalog:
         pager = Pager(self._store, sources, principal.workspace, check_rows=query.has_row_filters)
         return await pager.count(_with_directories(query))
 
+    async def count_unreadable(self, principal: Principal, source: str | None = None) -> int:
+        """Return how many files or sessions the last list could not read, of one source or all."""
+        return sum(
+            candidate.unreadable_sessions()
+            for candidate in await self._sources.in_workspace(principal.workspace)
+            if source in (None, candidate.name)
+        )
+
     async def stats(
         self,
         principal: Principal,

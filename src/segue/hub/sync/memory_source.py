@@ -54,6 +54,9 @@ class MemorySource:
     async def refresh(self, cwd: str | None = None) -> None:
         """Do nothing: the sessions are always current."""
 
+    def unreadable_sessions(self) -> int:
+        return 0
+
     async def get(self, id: str) -> Session | None:
         return await self._store.get(self.workspace, id)
 

@@ -17,7 +17,7 @@ from segue.model.event import Event, InfoChanged
 from segue.model.query import WindowOptions
 from segue.model.session import Session, Thread
 from segue.sources import safe_io
-from segue.sources.base import Edit, SourceReport, agent_id
+from segue.sources.base import Edit, SourceProblem, SourceReport, agent_id
 from segue.sources.index.current_index import CurrentIndex
 from segue.sources.index.database import Index
 from segue.sources.index.lists import SourceLists
@@ -74,6 +74,7 @@ class ClaudeSource:
             progress=progress,
         )
         self._watch: SourceWatch | None = None
+        self._transient: list[SourceProblem] = []  # of sessions that are not in the index
         # The index answers what the port asks of lists and searches.
         lists = SourceLists(self.current_index, self._event_at)
         self.page = lists.page
@@ -119,6 +120,7 @@ class ClaudeSource:
                 self.workspace, current.overlay, current.progress, current.is_closing
             )
             update.apply(index, differences)
+            self._transient = update.problems
 
     # Lists.
 
@@ -138,10 +140,16 @@ class ClaudeSource:
                     yield path
 
     async def examine(self) -> SourceReport:
-        """Return where the transcripts are and how many sessions are listed."""
+        """Return where the transcripts are, how many are listed, and what cannot be read."""
         await self.refresh()
         sessions = await self.current_index.ask_current(lambda index: index.shown_sessions())
-        return SourceReport([self.home.projects], sessions)
+        indexed = await self.current_index.ask_current(lambda index: index.problems())
+        problems = [*self._transient, *(SourceProblem(*problem) for problem in indexed)]
+        return SourceReport([self.home.projects], sessions, problems)
+
+    def unreadable_sessions(self) -> int:
+        indexed = self.current_index.ask(lambda index: index.problems())
+        return len(self._transient) + len(indexed)
 
     # Events.
 

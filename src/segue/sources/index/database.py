@@ -23,7 +23,7 @@ from segue.model.cursor import ChangePoint
 from segue.model.session import Session, SessionState, decode_session
 from segue.sqlite_files import as_sqlite_error, enable_wal
 
-FORMAT = 16  # of the file; a file of another format is replaced
+FORMAT = 17  # of the file; a file of another format is replaced
 ROW_TEXT_NUMBER = (1 << 24) - 1  # the number of the text of a session's row
 MAX_TEXTS = ROW_TEXT_NUMBER  # of one file
 BUSY_SECONDS = 60.0
@@ -35,8 +35,9 @@ _SCHEMA = """
 -- One row per file. `base` is the file's session, NULL if lists leave it out. `row` is the session
 -- with the store's overlay; the columns after it repeat its fields for the indexes. One of several
 -- files of a session is `shown`. `parser_state` is what parsing continues from. `open_since` is
--- when the last turn began, if nothing in the file says that it ended. The first `searchable` of
--- the file's `texts` are in the full-text index.
+-- when the last turn began, if nothing in the file says that it ended. `problem` is why the file's
+-- session cannot be read, NULL if it can. The first `searchable` of the file's `texts` are in the
+-- full-text index.
 CREATE TABLE files (
   pk INTEGER PRIMARY KEY AUTOINCREMENT,
   path BLOB NOT NULL UNIQUE,
@@ -51,6 +52,7 @@ CREATE TABLE files (
   searchable INTEGER NOT NULL DEFAULT 0,
   base BLOB,
   open_since INTEGER,
+  problem TEXT,
   row BLOB,
   shown INTEGER NOT NULL DEFAULT 0,
   state INTEGER NOT NULL DEFAULT 0,
@@ -64,6 +66,7 @@ CREATE TABLE files (
 CREATE INDEX files_id ON files (id);
 CREATE INDEX files_next ON files (next) WHERE next IS NOT NULL;
 CREATE INDEX files_open ON files (mtime_ns) WHERE open_since IS NOT NULL;
+CREATE INDEX files_problem ON files (pk) WHERE problem IS NOT NULL;
 CREATE INDEX files_unsearchable ON files (pk) WHERE searchable < texts;
 CREATE INDEX files_change ON files (change);
 CREATE INDEX files_active ON files (state, active_at, id) WHERE shown;
@@ -115,7 +118,8 @@ class FileKey(NamedTuple):
 class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
     """The row of a file. `next` is the file that continues its session, if there is one.
 
-    `open_since` is when its last turn began, if nothing says that it ended.
+    `open_since` is when its last turn began, if nothing says that it ended; `problem` is why its
+    session cannot be read.
     """
 
     key: FileKey
@@ -123,6 +127,7 @@ class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
     session: Session | None = None
     next: str | None = None
     open_since: int | None = None
+    problem: str | None = None
 
 
 class IndexedText(NamedTuple):
@@ -247,6 +252,11 @@ class Index:
         """Return the parser states of all files, by path."""
         for path, state in self.execute("SELECT path, parser_state FROM files"):
             yield os.fsdecode(path), bytes(state)
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Return the files whose sessions cannot be read, each with the reason."""
+        sql = "SELECT path, problem FROM files WHERE problem IS NOT NULL"
+        return [(os.fsdecode(path), problem) for path, problem in self.execute(sql)]
 
     def key(self, path: str) -> FileKey | None:
         """Return the key of a file, None if it is not in the index."""

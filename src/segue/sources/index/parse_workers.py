@@ -58,6 +58,7 @@ class _FrameRow(msgspec.Struct, array_like=True):
     session: bytes | None
     next: bytes | None
     open_since: int | None
+    problem: str | None
 
 
 class _Frame(msgspec.Struct, array_like=True):
@@ -105,6 +106,7 @@ class ParseWorkers:
                 session=None if row.session is None else decode_session(row.session),
                 next=None if row.next is None else os.fsdecode(row.next),
                 open_since=row.open_since,
+                problem=row.problem,
             )
 
         parsed = ParsedFile(texts(), extends=False)
@@ -213,6 +215,7 @@ def _run_job(
                 None if file.session is None else codec.encode(file.session),
                 None if file.next is None else os.fsencode(file.next),
                 file.open_since,
+                file.problem,
             )
     except safe_io.UnreadableFile:
         texts = []

@@ -113,7 +113,8 @@ class IndexWriter:
             searchable = count
         self._execute(
             "UPDATE files SET inode = ?, size = ?, mtime_ns = ?, sidecar_mtime_ns = ?, next = ?,"
-            " parser_state = ?, base = ?, open_since = ?, texts = ?, searchable = ? WHERE pk = ?",
+            " parser_state = ?, base = ?, open_since = ?, problem = ?, texts = ?, searchable = ?"
+            " WHERE pk = ?",
             (*(columns or _columns(get_row())), count, searchable, pk),
         )
         self._added_texts += count - old_count
@@ -327,7 +328,7 @@ class IndexWriter:
 def _columns(file: IndexedFile) -> tuple[Any, ...]:
     row = None if file.session is None else codec.encode(file.session)
     next_path = None if file.next is None else os.fsencode(file.next)
-    return (*file.key, next_path, file.state, row, file.open_since)
+    return (*file.key, next_path, file.state, row, file.open_since, file.problem)
 
 
 def _apply_patch(session: Session, patch: Mapping[str, Any]) -> Session:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from segue.model import codec
 from segue.model.errors import SegueError
 from segue.sources import safe_io
 from segue.sources.base import Progress, SourceProblem
@@ -112,7 +111,7 @@ def save_digests(index: Index, differences: Differences) -> None:
 
 def problems_of(index: Index) -> list[SourceProblem]:
     """Return what could not be read of the indexed sessions."""
-    problems = []
+    problems = [SourceProblem(*problem) for problem in index.problems()]
     for key, data in index.parser_states():
         state = decode_state(data) if data else ReadState()
         problems += [SourceProblem(key, reason) for reason in state.problems]
@@ -135,7 +134,7 @@ class IndexUpdate:
         self._overlay = overlay
         self._progress = progress
         self._is_closing = is_closing
-        self.problems: list[SourceProblem] = []  # may be gone at the next update
+        self.problems: list[SourceProblem] = []  # of sessions that the next update tries again
         self._locked: set[str] = set()  # databases that were locked
         self._workers: ParseWorkers | None = None
 
@@ -249,8 +248,7 @@ class IndexUpdate:
         )
 
     def _put_problem(self, writer: IndexWriter, ref: SessionRef, reason: str) -> None:
-        state = codec.encode(ReadState(problems=[reason]))
-        row = IndexedFile(key=ref.fingerprint, state=state)
+        row = IndexedFile(key=ref.fingerprint, state=b"", problem=reason)
         id = session_id(self._reader.name, ref)
         writer.put(ref.key, id, [], lambda: row, extends=False)
 

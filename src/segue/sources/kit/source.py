@@ -73,7 +73,7 @@ class KitSource:
         self._watch: SourceWatch | None = None
         self._histories: Histories | None = None
         self._reported: list[SourceProblem] = []  # by the last comparison of all sessions
-        self._transient: list[SourceProblem] = []  # of the last update
+        self._transient: list[SourceProblem] = []  # of sessions that are not in the index
         # The index answers what the port asks of lists and searches.
         lists = SourceLists(self.current_index, self._event_at)
         self.page = lists.page
@@ -199,6 +199,10 @@ class KitSource:
         """Return what the index keeps of a session besides its row."""
         data = self.current_index.ask(lambda index: index.parser_state(key))
         return decode_state(data) if data else ReadState()
+
+    def unreadable_sessions(self) -> int:
+        indexed = self.current_index.ask(lambda index: index.problems())
+        return len(self._reported) + len(self._transient) + len(indexed)
 
     async def examine(self) -> SourceReport:
         """Return where the tool's sessions are, how many are listed, and what cannot be read."""

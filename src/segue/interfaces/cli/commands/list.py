@@ -143,6 +143,20 @@ def list_command(
         if has_more:
             total = reader(lambda hub, principal: hub.sessions.count(principal, query))
             show_more_hint(len(sessions), total, "sessions", "use --limit or --all")
+        if format is None:
+            _show_unreadable_hint(reader(partial(_count_unreadable, query.source)))
+
+
+async def _count_unreadable(source: str | None, hub: Hub, principal: Principal) -> int:
+    return await hub.sessions.count_unreadable(principal, source)
+
+
+def _show_unreadable_hint(count: int) -> None:
+    """Print how many files or sessions are missing from a list because of damage."""
+    if count:
+        noun = "file or session" if count == 1 else "files or sessions"
+        message = f"{count:,} {noun} could not be read; `segue doctor` says which, and why"
+        click.echo(click.style(message, dim=True), err=True)
 
 
 async def list_all(

@@ -16,6 +16,8 @@ from segue.sources.index.parse_workers import ParsedFile
 
 from . import discovery
 
+_NO_ENTRIES = "it has no line that is an entry"
+
 
 def parse_file(
     descriptor: int, path: str, key: FileKey, state: bytes | None, workspace: str
@@ -50,7 +52,9 @@ def _row(path: str, key: FileKey, summary: TranscriptSummary, workspace: str) ->
     next_path = None
     if summary.continued_in is not None:
         next_path = os.path.join(os.path.dirname(path), f"{summary.continued_in}.jsonl")
-    return IndexedFile(key=key, state=codec.encode(summary), session=session, next=next_path)
+    problem = _NO_ENTRIES if summary.is_sidechain is None else None
+    state = codec.encode(summary)
+    return IndexedFile(key=key, state=state, session=session, next=next_path, problem=problem)
 
 
 def current_key(status: os.stat_result, known_key: FileKey) -> FileKey:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from segue.model.errors import SegueError
 from segue.sources import safe_io
+from segue.sources.base import SourceProblem
 from segue.sources.index.database import FileKey, Index, IndexedFile
 from segue.sources.index.parse_workers import WorkerLost
 from segue.sources.index.writer import MIN_DEFERRED_BYTES, IndexWriter, write_index
@@ -42,6 +44,7 @@ class IndexUpdate:
         self._overlay = overlay
         self._progress = progress
         self._is_closing = is_closing
+        self.problems: list[SourceProblem] = []  # of sessions that the next update tries again
         self._workers: ParseWorkers | None = None
 
     def apply(self, index: Index, differences: IndexDifferences) -> None:
@@ -105,12 +108,14 @@ class IndexUpdate:
                 self._put(writer, path, key, parsed)
         except safe_io.UnreadableFile:
             writer.remove(path)
+            if os.path.lexists(path):  # it is tried again by the next update
+                self.problems.append(SourceProblem(path, "it cannot be opened"))
         except (OSError, sqlite3.Error, SegueError):
             raise
-        except Exception:
+        except Exception as error:
             # A file that cannot be parsed hides only its own session, until the file changes.
             log.exception("skipping transcript %s, which cannot be parsed", path)
-            empty = IndexedFile(key=key, state=b"")
+            empty = IndexedFile(key=key, state=b"", problem=f"it cannot be parsed: {error!r}")
             id = discovery.session_of_path(path)[0].lower()
             writer.put(path, id, [], lambda: empty, extends=False)
 
