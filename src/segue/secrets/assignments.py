@@ -23,7 +23,16 @@ _MAX_NAME_CHARACTERS = 60  # characters of a name before the word that makes it 
 
 # Passwords in other languages.
 _FOREIGN_WORDS = [
-    *["passwort", "kennwort", "contraseña", "mot de passe", "senha", "wachtwoord", "hasło"],
+    *[
+        "passwort",
+        "kennwort",
+        "contraseña",
+        r"contrase\u00f1a",
+        "mot de passe",
+        "senha",
+        "wachtwoord",
+        "hasło",
+    ],
     *["пароль", "密码", "密碼", "口令", "パスワード", "비밀번호"],
 ]
 _RARE_WORDS = [*_FOREIGN_WORDS, "login", "creds", "psk="]
@@ -32,6 +41,7 @@ _ASCII_RARE_WORDS = [word for word in _RARE_WORDS if word.isascii()]
 _WORDS = {
     "pass": "(?:w(?:or)?ds?|phrase|code)?",
     "pwd": "",
+    "pw": "",
     "secret": "s?",
     "token": "s?",
     "key": "s?",
@@ -42,6 +52,8 @@ _WORDS = {
     "basic": "",
     "sig=": "",
     "signature=": "",
+    "api_hash": "",
+    "apihash": "",
 }
 # One of these is in each text in which a word makes a value secret, or a URL has a password.
 SIGNS = (*_WORDS, *_RARE_WORDS, "://")
@@ -76,18 +88,24 @@ def _assigned() -> re.Pattern[str]:
         r"(?:\\*[\"'`\]]){0,3}"
         r"(?:"
         # `"name": "API_KEY", "value": "..."` and `<add key="password" value="..."/>`
+        r"(?:\s{1,3}[\w-]{1,20}=\\*[\"'][^\"'\n]{0,60}\\*[\"']){0,3}"
         r"\s{0,4},?\s{0,8}\\*[\"']?[Vv]alue\\*[\"']?\s{0,4}(?P<pair>[:=])\s{0,4}"
+        # `"name": {"type": "string", "value": "..."}`
+        r"|\s{0,3}:\s{0,3}\{[^{}]{0,160}?\\*[\"']value\\*[\"']\s{0,3}:\s{0,3}(?=\\*[\"'])"
         # `variable "db_password" { default = "..." }`
         r"|\s{0,3}\{\s{0,10}(?:(?:type|description|sensitive)\b[^\n]{0,100}\n\s{0,10}){0,3}"
         r"default\s{0,10}=\s{0,4}"
-        # `define('NAME', 'value')`
-        r"|(?<=[\"'])[ \t]{0,4}(?P<comma>,)[ \t]{0,12}(?=[\"'])"
+        # `process.env.NAME || 'value'`, `os.environ.get("NAME") or "value"`
+        r"|\)?[ \t]{0,4}(?:\|\||\?\?|\bor\b)[ \t]{0,4}(?=\\*[\"'`])"
+        # `define('NAME', 'value')`, `["--name", "value"]`
+        r"|(?<=[\"'])[ \t]{0,4}(?P<comma>,)[ \t]{0,12}(?=\\*[\"'])"
         # `name: str = value`, `name := value`, `name => value`, `name=value`, `name: value`
-        r"|[ \t]{0,8}(?::\s{0,3}[\w\[\]|. ]{1,40}?[ \t]{0,4}(?==))?"
-        r"(?P<operator>:=|=>|\?=|\|\|=|==?|:{1,2}|->|>|\||：)[*_]{0,2}[ \t]{0,8}"
-        r"(?:[|>][-+]?)?(?:\n[ \t]{0,20}(?=\S{8}))?"
+        r"|[ \t]{0,8}(?::\s{0,3}[\w\[\]|. ]{1,40}?[ \t]{0,4}(?==)|string[ \t]{1,4}(?==))?"
+        r"(?P<operator>:=|:-|=>|→|\?=|\|\|=|==?|:{1,2}|->|>|\||：)[*_]{0,2}[ \t]{0,8}"
+        r"(?:[|>][-+]?)?"
+        r"(?:[ \t]{0,2}\r?\n[+>-]?[ \t]{0,20}(?:\d{1,6}[→\t:|][ \t]{0,20})?(?=\S{8}))?"
         # `--password value`, `password value` in .netrc, `PASSWORD 'value'` in SQL
-        r"|(?P<space>[ \t]{1,4})"
+        r"|(?P<space>[ \t]{1,40})"
         r")"
         r"(?:[bBrRfFuU](?=[\"']))?"
         r"(?P<quote>\\*[\"'`]{1,3})?"
@@ -100,7 +118,7 @@ def _sentence() -> re.Pattern[str]:
     """Return the pattern from a word to the secret that a sentence introduces."""
     return re.compile(
         r"(?P<between>(?: (?!is |was |to |ist |lautet )[\w@'/().-]{1,30}){0,5})[\"'`*]{0,2}"
-        r"(?:(?: is now| is| was| are| ?:| to| =| be| ->| as| ist| lautet| es| est)[:=]?\s{1,3}"
+        r"(?:(?: is now| is| was| are| ?:| to| =| be| ->| →| as| ist| lautet| es| est)[:=]?\s{1,3}"
         r"|[是：为は]\s{0,3})"
         r"[\"'`*(]{0,3}"
         r"(?P<value>[^\s\"'`]{6,200})",
@@ -167,14 +185,16 @@ def _find_after(text: str, word: str, start: int, end: int) -> Iterator[tuple[in
             return
     if word.startswith("cookie"):
         yield from _after_cookie(text, end)
-    if word == "pass" and not _is_pass_name(text, start, end):
+    if word in ("pass", "pw") and not _is_pass_name(text, start, end):
         return
-    is_password = word in _FOREIGN_WORDS or word.startswith(("pass", "pwd", "psk"))
+    is_password = word in _FOREIGN_WORDS or word.startswith(("pass", "pw", "psk"))
     kind = "password" if is_password else "assigned-key"
     match = _assigned().match(text, end - 1 if word[-1] == "=" else end)
     if match and (span := _accepted(text, start, match, word, password=is_password)):
         yield *span, kind
-    if word.startswith("auth"):
+    if is_password:
+        yield from _generated_later(text, end)
+    if word.startswith(("auth", "credential")):
         yield from _after_user(text, end)
     if word.startswith("auth") or "x-" in text[max(0, start - 30) : start].lower():
         yield from _after_header(text, word, end)
@@ -182,7 +202,9 @@ def _find_after(text: str, word: str, start: int, end: int) -> Iterator[tuple[in
         value = sentence["value"].rstrip(".,:;)!?*`'\"\\")
         if is_placeholder(value) or "://" in value:
             return
-        introduced = is_password and not sentence["between"] and is_introduced_password(value)
+        introduced = is_password and is_introduced_password(value)
+        is_near = not sentence["between"] or sentence["between"].startswith(" for ")
+        introduced = introduced and (is_near or count_classes(value) >= 3)
         if introduced or is_generated_password(value):
             yield sentence.start("value"), sentence.start("value") + len(value), "password"
 
@@ -205,7 +227,11 @@ def _is_pass_name(text: str, start: int, end: int) -> bool:
     if before.isalpha():
         is_part = before.islower() and text[start].isupper()  # `smtpPass`
         return is_part or _PASS_NAMES.search(text, max(0, start - 12), start) is not None
-    return bool(_PASS_FIELD.match(text, end) or _PASS_LINE.match(text, end))
+    return bool(
+        _PASS_FIELD.match(text, end)
+        or _PASS_LINE.match(text, end)
+        or text.startswith((" is ", " → "), end)
+    )
 
 
 # `('user', 'password')` after the name of a function or setting.
@@ -217,6 +243,27 @@ _LOGIN = re.compile(
     r"(?:[:=]| (?:with|is|are|as|for))[^\n/]{0,40}?[\w@.-]{1,40}[`\"']? ?/ ?[`\"']?"
     r"(?P<value>[^\s\"'`/]{8,60})"
 )
+
+
+# `password = Secret("value")`, `password: env.X ?? "value"`, and a value in an SQL statement.
+_CALLED = re.compile(
+    r"[\w.-]{0,40}\\*[\"']?[ \t]{0,3}[:=][^\n\"'`]{1,60}(?:\(|=|\bor|\|\||\?\?)[ \t]{0,3}\\*[\"'`]"
+    r"(?P<value>[^\s\"'`\[\]\\(){}]{8,100})\\*[\"'`]"
+)
+_INSERTED = re.compile(
+    r"[^()\n]{0,200}\)\s{0,4}VALUES\s{0,4}\((?P<values>[^()\n]{1,400})\)", re.IGNORECASE
+)
+_QUOTED = re.compile(r"\\*'([^\s'\\]{8,100})\\*'")
+
+
+def _generated_later(text: str, end: int) -> Iterator[tuple[int, int, str]]:
+    """Yield generated passwords that follow the name of one in the same statement."""
+    if (called := _CALLED.match(text, end)) and is_generated_password(called["value"]):
+        yield *called.span("value"), "password"
+    if inserted := _INSERTED.match(text, end):
+        for quoted in _QUOTED.finditer(text, *inserted.span("values")):
+            if is_generated_password(quoted[1]):
+                yield *quoted.span(1), "password"
 
 
 def _after_user(text: str, end: int) -> Iterator[tuple[int, int, str]]:
@@ -265,13 +312,15 @@ def _accepted(
     start, end = match.span("value")
     quoted = bool(match["quote"])
     if match["space"]:
-        is_variable = quoted and _is_variable(text, position, match)
-        is_option = _is_option(text, position) or is_variable
-        if not is_option and not (password and (quoted or _is_netrc(text, position))):
-            return None
+        is_variable = _is_variable(text, position, match)
+        is_named = is_variable and (quoted or _is_declared(text, position))
+        is_named = is_named or _is_option(text, position)
+        if not is_named and not (password and (quoted or _is_netrc(text, position))):
+            is_word = not name and (password or text.startswith("AUTH ", position))
+            return _generated_after(match) if is_word else None
         if value.startswith("-"):
             return None
-    if match["comma"] and not _is_argument(text, position):
+    if match["comma"] and not (_is_argument(text, position) or _is_option(text, position)):
         return None
     if _DESCRIPTIVE.search(name.rstrip("\"'")):
         return None
@@ -350,6 +399,25 @@ def _is_short_key(value: str) -> bool:
     return len(value) >= 8 and count_classes(value) >= 2 and ordinary_share(value) < 0.5
 
 
+def _is_declared(text: str, position: int) -> bool:
+    """Return whether a command or statement sets the variable: `ENV NAME value`, `setx NAME …`."""
+    return (
+        _DECLARATION.search(text, max(0, position - 2 * _MAX_NAME_CHARACTERS), position) is not None
+    )
+
+
+_DECLARATION = re.compile(r"\b(?:ENV|ARG|setx|set[ \t]+-[a-zA-Z-]+)[ \t]+[A-Z0-9_]*\Z")
+
+
+def _generated_after(match: re.Match[str]) -> tuple[int, int] | None:
+    """Return the span of a generated password that follows the word, as in `password Zx9-qq71`."""
+    value = match["value"].rstrip(_CLOSING_MARKS)
+    start = match.start("value")
+    if "(" in value or not is_generated_password(value):
+        return None
+    return start, start + len(value)
+
+
 def _is_argument(text: str, position: int) -> bool:
     """Return whether a quoted name is the first argument of a call: `define('AUTH_KEY', …)`."""
     return _CALL.search(text, max(0, position - _MAX_NAME_CHARACTERS), position) is not None
@@ -424,28 +492,33 @@ def _is_netrc(text: str, position: int) -> bool:
 
 def _is_plain(text: str, position: int, match: re.Match[str]) -> bool:
     """Return whether an unquoted value is text and no code: in settings, YAML, URLs, options."""
-    if match["space"]:
+    if match["space"] or match["operator"] == ":-":
         return True
     start = _line_start(text, position, _MAX_NAME_CHARACTERS)
     line = _LINE_MARK.sub("", text[start:position])
     name = line.rsplit(" ", 1)[-1] + text[position : match.end("name")]
     if match["operator"] == "=":
-        is_variable = name.upper() == name and name[:1].isalpha()
+        word = text[start:position].rsplit(" ", 1)[-1]
+        is_variable = _VARIABLE.search(name) is not None
         is_option = _SETTING_OPTION.search(line) is not None
-        return is_variable or is_option or any(mark in name for mark in ("--", "?", "&", ";"))
+        return is_variable or is_option or any(mark in word for mark in ("--", "?", "&", ";"))
     if match["operator"] == ":":
-        following = text[match.end("value") : match.end("value") + 1]
+        end = match.end("value")
         is_line = re.fullmatch(r"[\w.-]*", line) is not None
-        return following == "\\" or (is_line and following in ("", "\n", "\r"))
+        return text.startswith("\\", end) or (is_line and _LINE_END.match(text, end) is not None)
     return False
 
 
 # Options that take a setting: `helm --set auth.password=…`, `terraform -var password=…`.
 _SETTING_OPTION = re.compile(
-    r"(?:^|\s)-{1,2}(?:set(?:-string)?|var|e|env|build-arg)[ =][\w.,=-]*\Z"
+    r"(?:^|\s)(?:-D|-{1,2}(?:set(?:-string)?|var|env|build-arg|data(?:-\w+)?|form(?:-string)?|[edoFX])"
+    r"[ =])\\*[\"']?[\w.,=@&-]*\Z"
 )
+# The name of a variable of the environment: in a shell, or as an item of a list.
+_VARIABLE = re.compile(r"(?<![\w.-])[A-Z][A-Z0-9_]*\Z")
+_LINE_END = re.compile(r" *(?:[\r\n]|\Z)")
 _LINE_BREAKS = re.compile(r"\\[nr]")
-_SEPARATORS = re.compile(r"&(?=[\w%.\[\]-]{1,40}=|amp;)|;|\\[nr]")
+_SEPARATORS = re.compile(r"&(?=[\w%.\[\]-]{1,40}=|amp;)|;|\\[nr]|\x00|\\+u0000")
 _CLOSING_MARKS = ".,:)]}!?\\"
 
 

@@ -48,10 +48,16 @@ def _find(text: str, depth: int) -> list[Secret]:
     for start, broken in _with_line_breaks(text):
         for matches in (find_in_options(broken), find_by_words(broken, _lower(broken))):
             secrets += [Secret(first + start, end + start, kind) for first, end, kind in matches]
+    if _ARGUMENT.search(text):
+        joined = _BETWEEN_ARGUMENTS.sub(lambda match: " " * len(match[0]), text)
+        secrets += [Secret(*match) for match in find_in_options(joined)]
     return _merged(secrets)
 
 
-_ESCAPED_BREAK = re.compile(r"\\+[nrt]")
+# The arguments of a program in a list: `["curl", "-u", "ada:…"]`.
+_BETWEEN_ARGUMENTS = re.compile(r"(?<!\\)\\*+[\"'],\s{0,40}\\*+[\"']")
+_ARGUMENT = re.compile(r"[\"'],\s{0,40}\\*+[\"']-{1,2}[a-zA-Z]")
+_ESCAPED_BREAK = re.compile(r"(?<!\\)\\++(?:[nrt]|u0000)")
 
 
 def _with_line_breaks(text: str) -> Iterator[tuple[int, str]]:

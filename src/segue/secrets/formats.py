@@ -297,6 +297,7 @@ _TOKENS = [
         r"[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{0,4000}\.[A-Za-z0-9_-]{8,40}"
         r"\.[A-Za-z0-9_-]{6,20000}\.[A-Za-z0-9_-]{16,60}",
     ),
+    _format("django", "django-insecure-", r"[a-z0-9!@#$%^&*(_=+)-]{40,60}"),
     _format("password-hash", "$2a$ $2b$ $2y$", r"\d\d\$[A-Za-z0-9./]{53}"),
     _format(
         "password-hash",

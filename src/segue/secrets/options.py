@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from segue.secrets.randomness import has_letter_and_digit
 from segue.secrets.values import is_password
 
 _VALUE = r"\\*[\"']?(?P<value>[^\s\"'`\\]{4,200})"
@@ -36,6 +37,13 @@ _PROGRAMS = {
     "pscp": r"-pw[ \t]+",
     "xfreerdp": r"/p:",
     "cmdkey": r"/pass:",
+    "unzip": r"-P[ \t]*",
+    "ssh-keygen": r"-[NP][ \t]+",
+    "schtasks": r"/RP[ \t]+",
+    "signtool": r"/p[ \t]+",
+    "etcdctl": rf"--user{_USER}",
+    "lftp": r"-u[ \t]*\\*[\"']?[^\s,\"']{1,100},",
+    "secret set": r"(?:-b|--body)[ \t=]+",  # of gh
     "htpasswd": r"-[a-zA-Z]*b[a-zA-Z]*[ \t]+(?:\S+[ \t]+){1,2}",
 }
 # Commands, statements of SQL and settings, after which a password follows without an option.
@@ -44,6 +52,13 @@ _STATEMENTS = {
     "zip -P": r"(?<=[ \t])",
     "net user": r"\S+[ \t]+(?!/)",
     "rabbitmqctl": r"(?:add_user|change_password)[ \t]+\S+[ \t]+",
+    "ConvertTo-SecureString": r"(?:-String[ \t]+)?(?=\\*[\"'])",
+    "net use": r"(?:\S+[ \t]+){1,2}(?!/)",
+    "ACL SETUSER": r"[^\n>]{1,100}>",
+    "wpa_passphrase": r"\S+[ \t]+",
+    "wifi-sec.psk": r"(?<=[ \t])",
+    "bw unlock": r"(?<=[ \t])(?!-)",
+    "wifi connect": r"\S+[ \t]+password[ \t]+",
     "sqlplus": r"(?<=[ \t])\\*[\"']?\w+/",
     "IDENTIFIED": r"(?:WITH[ \t]+\S+[ \t]+)?BY[ \t]+(?=\\*[\"'])",
     "identified": r"(?:with[ \t]+\S+[ \t]+)?by[ \t]+(?=\\*[\"'])",
@@ -52,10 +67,15 @@ _STATEMENTS = {
     "bindpw": r"(?<=[ \t])",
     "rootpw": r"(?<=[ \t])",
 }
+# A line of PostgreSQL's file of passwords: host, port, database, user, password.
+_PORT = ":5432:"
+_PASSWORD_LINE = re.compile(
+    rf"(?<![\w.*-])[\w.*-]{{1,100}}{_PORT}[\w*-]{{1,60}}:[\w*.-]{{1,60}}:{_VALUE}"
+)
 _ALL = _PROGRAMS | _STATEMENTS
 _MAX_NAME_CHARS = max(map(len, _PROGRAMS))
 # One of these is in each text with a password that follows no option, in lower case.
-SIGNS = ("echo ", *{name.lower() for name in _STATEMENTS})
+SIGNS = (_PORT, "echo ", *{name.lower() for name in _STATEMENTS})
 # Commands that read the password from another one: `echo PASSWORD | sudo -S`.
 _READERS = re.compile(
     r"[\"']?[ \t]*\|[ \t]*(?:sudo\b[^\n|;]{0,80}[ \t]-\w*S|[^\n|;]{0,200}--(?:password-)?stdin\b"
@@ -80,6 +100,16 @@ def _dash() -> re.Pattern[str]:
     return re.compile(r"[-/](?<![\w-].)-?[a-zA-Z]")
 
 
+@cache
+def _user_and_password() -> re.Pattern[str]:
+    """Return the pattern of the options of any program that name a user and then a password."""
+    options = r"(?:-{1,2}[\w-]{1,40}[ \t=]{1,4}(?:[^\s-]\S{0,80}[ \t]{1,4})?){0,3}?"
+    return re.compile(
+        r"[-/](?<![\w-].)(?:[uUl]|-user(?:name)?|-login)[ \t=:]{1,4}\S{1,80}[ \t]{1,4}"
+        rf"{options}-(?:p|P|pw|w)[ \t]{{1,4}}{_VALUE}"
+    )
+
+
 def has_options(text: str) -> bool:
     """Return whether a text has an option; without one, no password follows a program's option."""
     return _dash().search(text) is not None
@@ -90,8 +120,15 @@ def find_in_options(text: str) -> Iterator[tuple[int, int, str]]:
     for start, end in _before_options(text):
         for program in _PROGRAMS:
             yield from _find_after(text, program, start, end)
+        for match in _user_and_password().finditer(text, start, end + _MAX_LINE_CHARS):
+            if is_password(match["value"]) and has_letter_and_digit(match["value"]):
+                yield *match.span("value"), "password"
     for statement in _STATEMENTS:
         yield from _find_after(text, statement, 0, len(text))
+    if _PORT in text:
+        for match in _PASSWORD_LINE.finditer(text):
+            if is_password(match["value"]):
+                yield *match.span("value"), "password"
     position = text.find("echo ")
     while position >= 0:
         echoed = _ECHOED.match(text, position + 4)

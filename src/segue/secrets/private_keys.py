@@ -15,7 +15,7 @@ _DATA = re.compile(r"[A-Za-z0-9+/=]{20}")
 
 @cache
 def _label() -> re.Pattern[str]:
-    return re.compile(r"[A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----")
+    return re.compile(r"(?:[A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?|OpenVPN Static key V\d)-----")
 
 
 @cache
@@ -66,7 +66,7 @@ def _block_end(text: str, start: int) -> int:
 
 _PHRASE_NAMES = ("seed phrase", "recovery phrase", "mnemonic", "seed words", "recovery words")
 _PHRASE = re.compile(
-    r"[\w \"'`:=\\]{0,20}?[:=\"'`]\s{0,4}[\"'`]?((?:[a-z]{3,8} ){11,23}[a-z]{3,8})\b"
+    r"[\w \"'`:=\\]{0,20}?(?:[:=\"'`]|\bis)\s{0,4}[\"'`]?((?:[a-z]{3,8} ){11,23}[a-z]{3,8})\b"
 )
 # One of these is in each text in which this module finds a secret, in lower case.
 SIGNS = (_BEGIN.lower(), _LINES.lower(), "$", *_PHRASE_NAMES)

@@ -21,8 +21,9 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _WRAPPED = re.compile(r"(?:(?:\\r)?\\n|\r?\n)[ \t]*[+>|-]?[ \t]*[A-Za-z0-9+/]{4,}={0,2}")
 # Words near a random text that make it a secret.
 _SECRET_WORDS = re.compile(
-    r"passw|pwd|secret|token|\bkeys?\b|[a-z_-]keys?\b|api[ _-]?key|credential|\bauth|bearer|cookie"
-    r"|login|\bsid\b|private|licen[cs]e|webhook|signature|\bsig\b|\bcreds?\b|\.env\b|\bpat\b"
+    r"passw|pwd|secret|token|\bkeys?\b|[a-z_-]keys?\b|api[ _-]?key|api[ ._-]?hash|credential"
+    r"|\bo?auth|bearer|cookie|login|\bsid\b|private|licen[cs]e|webhook|signature|\bsig\b|\bcreds?\b"
+    r"|\.env\b|\bpat\b"
     r"|heroku|datadog|twilio|cloudflare|fastly|okta|auth0|mailgun|algolia|mistral|cohere"
     r"|postmark|snyk|codecov|circleci|travis|zendesk|asana|bitbucket|confluent|azure|alibaba"
     r"|dropbox|facebook|flickr|freshbooks|coinbase|kraken|kucoin|bittrex|etsy|finnhub|gitter"
@@ -36,8 +37,8 @@ _SECRET_WORDS = re.compile(
 # What makes random text public: hashes, certificates, public keys, and ids of models' answers.
 _PUBLIC_BEFORE = re.compile(
     r"(?:sha(?:1|256|384|512)[-:=_ ]|md5[-:=_ ]|h1:|base64,|ssh-(?:rsa|dss|ed25519) |ssh-\S+ "
-    r"|integrity\W{1,4}|checksum\W{1,4}|digest\W{1,4}|\bhash\W{1,4}|etag\W{1,4}|commit\W{1,3}"
-    r"|nonce\W{1,4}|fingerprint\W{1,4})\S{0,8}$",
+    r"|integrity\W{1,4}|checksum\W{1,4}|digest\W{1,4}|(?<!api[ ._-])\bhash\W{1,4}|etag\W{1,4}"
+    r"|commit\W{1,3}|nonce\W{1,4}|fingerprint\W{1,4})\S{0,8}$",
     re.IGNORECASE,
 )
 _PUBLIC_START = re.compile(

@@ -12,6 +12,7 @@ from segue.secrets.randomness import (
 )
 
 MAX_VALUE_CHARS = 400
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PLACEHOLDERS = re.compile(
     r"\$\{|\$\(|\$[A-Za-z_]\w*$|\$\d|<|\{|%[sdr(]|%\w+%|\*+$|\[[A-Za-z_ ]*\]?$"
     r"|\([A-Za-z_ ]*\)?$|your|my[_-]|xxx|\.\.\.|…|example|placeholder|change_?me|redacted"
@@ -23,7 +24,7 @@ _PLACEHOLDERS = re.compile(
 # What a sentence says about a password: how it is stored or which version reads it.
 _ALGORITHMS = re.compile(
     r"(?:sha|md\d|base\d|utf|argon|aes|rsa|[by]?crypt|pbkdf|hmac|http|oauth|ed25|x\.?509|blake|ntlm"
-    r"|v\d|step|version|python|php|win|line|\d+[a-z-]*$)",
+    r"|v\d|windows|(?:step|version|python|php|win|line)(?![a-z])|\d+[a-z-]*$)",
     re.IGNORECASE,
 )
 # Passwords that examples and local databases have; they protect nothing.
@@ -116,6 +117,8 @@ def is_named_secret(value: str, *, password: bool, literal: bool, certain: bool 
         return True
     if not _is_varied_enough(value):
         return False
+    if literal and _UUID.fullmatch(value):
+        return True
     if length >= 12 and looks_random(value, 0.6 if literal else 0.52):
         return literal or not value.replace(".", "").replace("_", "").isalpha()
     if not literal or (is_path(value) and count_classes(value) < 4):
