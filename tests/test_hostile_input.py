@@ -19,7 +19,7 @@ resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS}))
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
 from tests.server import hostile_texts
 """
-RENDER = "from segue.render.markdown import code, markdown\n"
+RENDER = "from segue.render.text.markdown import code, markdown\n"
 SKILL = """
 import asyncio, io, sys, zipfile
 from pathlib import Path
@@ -59,7 +59,7 @@ for name in ("tables", "references", "strikethrough"):
     assert html and len(html) < 4_000_000, name
 """,
     "diffs": """
-from segue.render.diffs import compare_texts
+from segue.render.text.diffs import compare_texts
 for _ in range(10):
     assert not compare_texts(hostile_texts.OLD_LINES, hostile_texts.NEW_LINES).complete
 lines = [f"line {number % 700}" for number in range(100_000)]

@@ -229,7 +229,7 @@ def test_system_without_posix_refuses_to_parse_and_says_so() -> None:
     program = """
 import asyncio, os, select, signal  # asyncio of Python 3.13 uses register_at_fork
 del os.register_at_fork, select.poll, signal.setitimer
-from segue.render.markdown import markdown
+from segue.render.text.markdown import markdown
 from segue.untrusted import PARSERS, ParsingFailed
 try:
     PARSERS.call(len, "text")

@@ -62,7 +62,7 @@ def archive(data: bytes) -> None:
 
 
 def markdown(data: bytes) -> None:
-    from segue.render.markdown_parser import MAX_HTML_CHARACTERS, parse_markdown_without_lexers
+    from segue.render.text.markdown_parser import MAX_HTML_CHARACTERS, parse_markdown_without_lexers
 
     try:
         page = parse_markdown_without_lexers(data.decode("utf-8", "replace"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segue.hub.resources import cron
+from segue.hub.resources.scheduling import cron
 from segue.model import clock
 from segue.model.errors import InvalidInput
 

@@ -14,7 +14,7 @@ from segue.model.event import ToolCall, ToolResult, UserMessage
 from segue.model.principal import LOCAL
 from segue.model.tools.patches import MAX_PATCHED_CHARACTERS, file_change
 from segue.render import documents
-from segue.render.diffs import compare_texts, file_diff
+from segue.render.text.diffs import compare_texts, file_diff
 from segue.store.memory import MemoryStore
 
 # Of lines: only a patch has them.

@@ -23,7 +23,8 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
-from segue.render import documents, markdown
+from segue.render import documents
+from segue.render.text import markdown
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from segue.render import markdown, threads
+from segue.render import threads
+from segue.render.text import markdown
 from segue.untrusted import ParsersBusy, ParsingFailed
 from tests.server import hostile_texts
 

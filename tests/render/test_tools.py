@@ -7,10 +7,10 @@ import pytest
 from segue.model.content import Diff, as_content
 from segue.model.event import Event, ToolCall, ToolResult
 from segue.model.tools.patches import file_change
-from segue.render.diffs import compare_texts, file_diff, with_words
+from segue.render.text.colors import colored
+from segue.render.text.diffs import compare_texts, file_diff, with_words
 from segue.render.tools.bodies import end_of, split_output, tool_body
 from segue.render.tools.changes import changed_files
-from segue.render.tools.colors import colored
 from segue.render.tools.rows import tool_row
 
 

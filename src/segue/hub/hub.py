@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from .resources.agents import AgentResolver
     from .resources.attachments import Attachments
     from .resources.credentials import Credentials
-    from .resources.deployments import Deployments
     from .resources.files import Files
     from .resources.first_events import FirstEvents
     from .resources.memories import Memories
     from .resources.records import Records
-    from .resources.scheduler import Scheduler
+    from .resources.scheduling.deployments import Deployments
+    from .resources.scheduling.scheduler import Scheduler
     from .resources.session_factory import SessionFactory
     from .resources.skills import Skills
     from .resources.work_queue import WorkQueue
@@ -327,7 +327,7 @@ class Hub:
     @cached_property
     def deployments(self) -> Deployments:
         """Stored setups of sessions that are run on request or on a schedule."""
-        from .resources.deployments import Deployments
+        from .resources.scheduling.deployments import Deployments
 
         return Deployments(
             self.store,
@@ -341,7 +341,7 @@ class Hub:
     @cached_property
     def scheduler(self) -> Scheduler:
         """Run deployments on their schedules."""
-        from .resources.scheduler import Scheduler
+        from .resources.scheduling.scheduler import Scheduler
 
         return Scheduler(self.store, self.records, self.deployments)
 

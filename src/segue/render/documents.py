@@ -33,17 +33,17 @@ from .chunks import (
     read_chunks,
     render_chunks,
 )
-from .diffs import file_diff
 from .items import (
     INSERTED_LABELS,
     Item,
     StartedThread,
     build_items,
 )
-from .json_text import to_json
-from .markdown import sendable
 from .pairing import read_pairs
 from .reader import EventReader
+from .text.diffs import file_diff
+from .text.json_text import to_json
+from .text.markdown import sendable
 from .tools.bodies import BodyPart, tool_body, unified_text
 from .tools.rows import tool_row
 

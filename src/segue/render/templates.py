@@ -13,9 +13,11 @@ from segue.model.event import PlanEntry, ToolCall
 from segue.model.tools.arguments import command_of
 
 from . import format, items
-from .diffs import MAX_PAGE_LINES, file_diff, is_new_file, with_words
-from .json_text import to_json
-from .markdown import (
+from .message_parts import split_blocks
+from .project_names import is_project, project_name
+from .text.diffs import MAX_PAGE_LINES, file_diff, is_new_file, with_words
+from .text.json_text import to_json
+from .text.markdown import (
     MAX_MARKDOWN_CHARACTERS,
     code,
     format_backticks,
@@ -23,8 +25,6 @@ from .markdown import (
     sendable,
     terminal_output,
 )
-from .message_parts import split_blocks
-from .project_names import is_project, project_name
 from .tools.bodies import end_of, split_output, tool_body
 from .tools.rows import STEP_WORDS, plan_entries, tool_row
 from .turns import opens

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from segue.hub.resources.scheduler import Scheduler
+from segue.hub.resources.scheduling.scheduler import Scheduler
 from segue.model import clock, ids
 from segue.model.errors import StoreFull
 from segue.model.record import Record
@@ -116,7 +116,7 @@ async def test_scheduler_that_wakes_early_waits_for_the_minute(
                 api.app.closing.set()
 
         monkeypatch.setattr(server, "run_due", run_due)
-        monkeypatch.setattr("segue.hub.resources.scheduler.asyncio.sleep", sleep)
+        monkeypatch.setattr("segue.hub.resources.scheduling.scheduler.asyncio.sleep", sleep)
         started = clock.now() // MINUTE
         await server.run(api.app.closing)
     assert looked == [started + 1, started + 2, started + 3]

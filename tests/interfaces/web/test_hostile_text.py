@@ -26,7 +26,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
-from segue.render.markdown import MAX_MARKDOWN_CHARACTERS, code, markdown, sendable
+from segue.render.text.markdown import MAX_MARKDOWN_CHARACTERS, code, markdown, sendable
 from tests.claude.test_user_markup import message
 from tests.interfaces.web.harness import BrowserHarness
 from tests.interfaces.web.site import open_site

@@ -26,7 +26,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
-from segue.render import markdown
+from segue.render.text import markdown
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude

@@ -21,8 +21,8 @@ from segue.model.event import (
 from segue.model.query import Query
 from segue.model.session import Session
 from segue.model.tools.arguments import changes_of, command_of, path_of
-from segue.render.diffs import file_diff
 from segue.render.items import outline_line, starts_turn
+from segue.render.text.diffs import file_diff
 from segue.render.tools.bodies import unified_text
 from segue.render.tools.rows import meaning_of, tool_row
 

@@ -26,8 +26,8 @@ from segue.model.session import Session
 from segue.render import format, threads, turns
 from segue.render.chunks import SessionView, chunk_number, read_chunks
 from segue.render.items import build_items
-from segue.render.markdown import markdown
 from segue.render.pairing import Pairs, PairTracker, find_outcomes
+from segue.render.text.markdown import markdown
 
 from . import rows, templates
 from .filters import Filters

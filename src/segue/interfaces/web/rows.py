@@ -17,7 +17,7 @@ from segue.hub.sessions.search import SearchMatch
 from segue.model import clock
 from segue.model.session import Session
 from segue.render import format, project_names
-from segue.render.markdown import sendable
+from segue.render.text.markdown import sendable
 
 from .filters import Filters
 

@@ -18,8 +18,8 @@ from segue.model.tools.arguments import (
     path_of,
 )
 from segue.model.tools.patches import with_texts
-from segue.render.diffs import DiffLine
-from segue.render.json_text import to_json
+from segue.render.text.diffs import DiffLine
+from segue.render.text.json_text import to_json
 
 from .rows import meaning_of
 

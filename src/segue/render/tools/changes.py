@@ -12,7 +12,7 @@ from segue.model.event import Event, ToolCall, ToolResult
 from segue.model.tools.arguments import changes_of
 from segue.model.tools.changes import with_changes
 from segue.model.tools.patches import as_diffs
-from segue.render.diffs import file_diff
+from segue.render.text.diffs import file_diff
 
 MAX_COMBINED_CHARACTERS = 400_000  # of one file; further changes are listed one after another
 MAX_PARTS = 400  # of one file; further changes are only counted

@@ -18,7 +18,7 @@ from segue.model.tools.arguments import (
     pattern_of,
 )
 from segue.model.tools.titles import call_title
-from segue.render.diffs import file_diff
+from segue.render.text.diffs import file_diff
 
 MAX_SUBJECT_CHARACTERS = 200
 # The word for some calls of one meaning, in the summary of several steps.

@@ -13,7 +13,7 @@ from segue.interfaces.cli.output.text import one_line, safe
 from segue.model.content import Diff, FileChange
 from segue.model.event import ToolCall
 from segue.model.tools.arguments import changes_of
-from segue.render.diffs import DiffLine, file_diff
+from segue.render.text.diffs import DiffLine, file_diff
 
 MAX_SHOWN_LINES = 80  # of one file
 _MAX_COMPARED_BYTES = 1_000_000  # of the file as it is now

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, to_builtins
 
-from segue.hub.resources import deployments
 from segue.hub.resources.attachments import Attachment
-from segue.hub.resources.deployments import DeploymentBody, DeploymentSettings, RunBody
 from segue.hub.resources.first_events import FirstEvent
 from segue.hub.resources.record_ids import format_record_id
+from segue.hub.resources.scheduling import deployments
+from segue.hub.resources.scheduling.deployments import DeploymentBody, DeploymentSettings, RunBody
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import requests

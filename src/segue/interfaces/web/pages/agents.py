@@ -22,7 +22,7 @@ from segue.model.session import Thread
 from segue.render import threads
 from segue.render.chunks import SessionView
 from segue.render.items import build_thread_items
-from segue.render.markdown import sendable
+from segue.render.text.markdown import sendable
 
 from . import listing, transcript
 

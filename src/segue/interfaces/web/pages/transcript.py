@@ -39,11 +39,11 @@ from segue.render.chunks import (
     read_chunks,
     render_chunks,
 )
-from segue.render.diffs import file_diff
-from segue.render.markdown import sendable
 from segue.render.pairing import MAX_PAIR_DISTANCE
 from segue.render.relative_paths import with_relative_paths
 from segue.render.templates import PICTURES
+from segue.render.text.diffs import file_diff
+from segue.render.text.markdown import sendable
 from segue.render.tools.bodies import BodyPart, tool_body, unified_text
 
 from . import approvals, listing

@@ -15,9 +15,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from segue.model.ansi import strip_colors
+from segue.render import threads
 from segue.untrusted import PARSERS, ParsersBusy, ParsingFailed
 
-from . import threads
+from .colors import colored
 from .markdown_parser import (
     can_highlight,
     code_element,
@@ -25,7 +26,6 @@ from .markdown_parser import (
     parse_markdown,
     parse_markdown_without_lexers,
 )
-from .tools.colors import colored
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .relative_paths import NESTED_TOO_DEEPLY
+from segue.render.relative_paths import NESTED_TOO_DEEPLY
 
 MAX_INDENTED_DEPTH = 20  # of JSON that is shown on several lines
 

@@ -12,6 +12,12 @@ from msgspec.structs import replace
 
 from segue.encryption import SecretBox
 from segue.hub.access.quotas import Quotas
+from segue.hub.resources.agents import AgentChoice
+from segue.hub.resources.attachments import Attachment, Repository
+from segue.hub.resources.first_events import FirstEvent, FirstEvents
+from segue.hub.resources.record_ids import format_record_id
+from segue.hub.resources.records import Records, new, patch_metadata
+from segue.hub.resources.session_factory import PreparedSession, SessionFactory, SessionSetup
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.principal import Principal
@@ -19,12 +25,6 @@ from segue.model.record import Record, RecordBody
 from segue.store.base import SCHEDULE_KIND, Store
 
 from . import cron
-from .agents import AgentChoice
-from .attachments import Attachment, Repository
-from .first_events import FirstEvent, FirstEvents
-from .record_ids import format_record_id
-from .records import Records, new, patch_metadata
-from .session_factory import PreparedSession, SessionFactory, SessionSetup
 
 log = logging.getLogger("segue.hub")
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from segue.model.content import Diff, FileChange
 from segue.model.tools.patches import find_changes, hunks
-
-from . import threads
+from segue.render import threads
 
 MAX_PAGE_LINES = 300  # of one diff on a page, which links to the rest
 MAX_WORD_PAIRS = 200  # lines of one diff whose words are compared

@@ -12,6 +12,7 @@ import logging
 
 from msgspec.structs import replace
 
+from segue.hub.resources.records import Records
 from segue.model import clock
 from segue.model.errors import Conflict, SegueError, StoreUnreachable
 from segue.model.query import Position
@@ -19,7 +20,6 @@ from segue.model.record import Record
 from segue.store.base import Store
 
 from .deployments import ALL_WORKSPACES, KIND, SCHEDULED, DeploymentBody, Deployments, ScheduleEntry
-from .records import Records
 
 log = logging.getLogger("segue.hub")
 

@@ -1,0 +1,1 @@
+"""Deployments, and the schedules on which they run."""

@@ -1,0 +1,1 @@
+"""Render texts as safe HTML: Markdown, code, JSON, and the differences of two versions."""
