@@ -81,6 +81,14 @@ class CommandRules:
                 return f"Bash({rule.command}{':*' if rule.prefix else ''})"
         return None
 
+    async def deny_forbidden(self, hook_input: Any, *_: Any) -> dict[str, Any]:
+        """Deny a command that a rule forbids; a hook before every use of a tool."""
+        rule = self.forbidding(hook_input["tool_name"], hook_input["tool_input"])
+        if rule is None:
+            return {}
+        denied = {"permissionDecision": "deny", "permissionDecisionReason": f"{rule} forbids it"}
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **denied}}
+
 
 def _command(name: str, server: str | None, tool_input: Any) -> str | None:
     """Return the command of a call of the shell."""
