@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from segue.model.event import Event, ToolResult
 from segue.model.query import Query
 from segue.model.session import Session, Thread
@@ -135,3 +137,24 @@ async def _read_home(reader: Reader, index: Path) -> ReadHome:
         return ReadHome(sessions, list((await source.examine()).problems))
     finally:
         await source.close()
+
+
+def homes_fixture(test_file: str, open_reader: Callable[[Path], Reader]) -> Any:
+    """Return the fixture with the homes in the archive beside a test file."""
+
+    @pytest.fixture(scope="module")
+    def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
+        archive = Path(test_file).with_name("homes.tar.xz")
+        return Homes(archive, tmp_path_factory.mktemp("homes"), open_reader)
+
+    return homes
+
+
+def home_fixture(*versions: str) -> Any:
+    """Return the fixture with one of the homes; a test runs with each of these versions."""
+
+    @pytest.fixture(params=versions)
+    def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
+        return homes.read(request.param)
+
+    return home

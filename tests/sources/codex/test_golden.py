@@ -1,28 +1,14 @@
 """Sessions of real Codex homes are read as Codex's own app server answers for them."""
 
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from segue.model.content import plain_text, truncate_prompt
 from segue.model.event import AgentMessage, UserMessage
 from segue.sources.codex.reader import CodexReader
-from tests.sources.golden import Home, Homes
+from tests.sources.golden import Home, home_fixture, homes_fixture
 
-ARCHIVE = Path(__file__).parent / "homes.tar.xz"
-VERSIONS = ("codex-0.128.0", "codex-0.166.0")
-
-
-@pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
-    directory = tmp_path_factory.mktemp("codex")
-    return Homes(ARCHIVE, directory, lambda home: CodexReader(str(home / ".codex")))
-
-
-@pytest.fixture(params=VERSIONS)
-def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
-    return homes.read(request.param)
+homes = homes_fixture(__file__, lambda home: CodexReader(str(home / ".codex")))
+home = home_fixture("codex-0.128.0", "codex-0.166.0")
 
 
 def test_every_thread_but_the_subagents_is_listed(home: Home) -> None:

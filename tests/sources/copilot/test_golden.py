@@ -1,29 +1,15 @@
 """Sessions of real Copilot homes are read as Copilot's own server and files answer for them."""
 
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from segue.model.content import Image, plain_text
 from segue.model.event import AgentMessage, UserMessage
 from segue.sources.copilot.reader import CopilotReader
 from segue.sources.kit.bodies import time_of
-from tests.sources.golden import Home, Homes
+from tests.sources.golden import Home, home_fixture, homes_fixture
 
-ARCHIVE = Path(__file__).parent / "homes.tar.xz"
-VERSIONS = ("copilot-1.0.43", "copilot-1.0.102")
-
-
-@pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
-    directory = tmp_path_factory.mktemp("copilot")
-    return Homes(ARCHIVE, directory, lambda home: CopilotReader(str(home / ".copilot")))
-
-
-@pytest.fixture(params=VERSIONS)
-def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
-    return homes.read(request.param)
+homes = homes_fixture(__file__, lambda home: CopilotReader(str(home / ".copilot")))
+home = home_fixture("copilot-1.0.43", "copilot-1.0.102")
 
 
 def test_every_session_is_listed_and_no_deleted_one(home: Home) -> None:

@@ -1,33 +1,14 @@
 """Sessions of real Gemini homes are read as Gemini itself and its files answer for them."""
 
-from pathlib import Path
-
-import pytest
-
 from segue.model import clock
 from segue.model.content import Image, plain_text
 from segue.model.event import AgentMessage, Compacted, Interrupted, UserMessage
 from segue.sources.gemini.reader import GeminiReader
-from tests.sources.golden import Home, Homes
+from tests.sources.golden import Home, Homes, home_fixture, homes_fixture
 
-ARCHIVE = Path(__file__).parent / "homes.tar.xz"
-VERSIONS = ("gemini-0.24.5", "gemini-0.61.0")
-
-
-@pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
-    directory = tmp_path_factory.mktemp("gemini")
-    return Homes(ARCHIVE, directory, lambda home: GeminiReader(str(home / "dev/.gemini")))
-
-
-@pytest.fixture(params=VERSIONS)
-def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
-    return homes.read(request.param)
-
-
-@pytest.fixture
-def new_home(homes: Homes) -> Home:
-    return homes.read(VERSIONS[-1])
+homes = homes_fixture(__file__, lambda home: GeminiReader(str(home / "dev/.gemini")))
+home = home_fixture("gemini-0.24.5", "gemini-0.61.0")
+new_home = home_fixture("gemini-0.61.0")
 
 
 def test_every_session_but_the_subagents_is_listed(home: Home) -> None:

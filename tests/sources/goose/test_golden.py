@@ -1,30 +1,15 @@
 """Sessions of real Goose homes are read as Goose's own export has them."""
 
-from pathlib import Path
-
-import pytest
-
 from segue.model.content import Diff, plain_text
 from segue.model.event import AgentMessage, Compacted, ToolCall, ToolResult, UserMessage
 from segue.sources.goose.reader import GooseReader
 from segue.sources.kit import bodies
-from tests.sources.golden import Home, Homes
+from tests.sources.golden import Home, home_fixture, homes_fixture
 
-ARCHIVE = Path(__file__).parent / "homes.tar.xz"
-VERSIONS = ("goose-1.37.0", "goose-1.52.0")
-
-
-@pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
-    directory = tmp_path_factory.mktemp("goose")
-    return Homes(
-        ARCHIVE, directory, lambda home: GooseReader(str(home / "dev/.local/share/goose/sessions"))
-    )
-
-
-@pytest.fixture(params=VERSIONS)
-def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
-    return homes.read(request.param)
+homes = homes_fixture(
+    __file__, lambda home: GooseReader(str(home / "dev/.local/share/goose/sessions"))
+)
+home = home_fixture("goose-1.37.0", "goose-1.52.0")
 
 
 def test_every_session_but_the_subagents_is_listed(home: Home) -> None:

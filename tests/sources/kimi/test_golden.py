@@ -1,28 +1,15 @@
 """Sessions of real Kimi Code homes are read as Kimi Code's own list and files answer for them."""
 
-from pathlib import Path
-
 import pytest
 
 from segue.model.content import Image, plain_text
 from segue.model.event import AgentMessage, Failed, Interrupted, ToolResult, UserMessage
 from segue.sources.kimi.reader import KimiReader
 from segue.sources.kit.bodies import prompt_title, time_of
-from tests.sources.golden import Home, Homes
+from tests.sources.golden import Home, home_fixture, homes_fixture
 
-ARCHIVE = Path(__file__).parent / "homes.tar.xz"
-VERSIONS = ("kimi-0.20.0", "kimi-2.1.0")
-
-
-@pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
-    directory = tmp_path_factory.mktemp("kimi")
-    return Homes(ARCHIVE, directory, lambda home: KimiReader(str(home / ".kimi-code")))
-
-
-@pytest.fixture(params=VERSIONS)
-def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
-    return homes.read(request.param)
+homes = homes_fixture(__file__, lambda home: KimiReader(str(home / ".kimi-code")))
+home = home_fixture("kimi-0.20.0", "kimi-2.1.0")
 
 
 def test_every_session_is_listed(home: Home) -> None:

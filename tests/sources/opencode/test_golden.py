@@ -1,29 +1,12 @@
 """Sessions of real opencode homes are read as opencode's own API answers for them."""
 
-from pathlib import Path
-
-import pytest
-
 from segue.model.content import Diff, Image, plain_text, truncate_prompt
 from segue.model.event import AgentMessage, Failed, Interrupted, ToolCall, ToolResult, UserMessage
 from segue.sources.opencode.reader import OpencodeReader
-from tests.sources.golden import Home, Homes
+from tests.sources.golden import Home, home_fixture, homes_fixture
 
-ARCHIVE = Path(__file__).parent / "homes.tar.xz"
-VERSIONS = ("opencode-1.1.65", "opencode-1.18.34")  # files and a database
-
-
-@pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
-    directory = tmp_path_factory.mktemp("opencode")
-    return Homes(
-        ARCHIVE, directory, lambda home: OpencodeReader(str(home / ".local/share/opencode"))
-    )
-
-
-@pytest.fixture(params=VERSIONS)
-def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
-    return homes.read(request.param)
+homes = homes_fixture(__file__, lambda home: OpencodeReader(str(home / ".local/share/opencode")))
+home = home_fixture("opencode-1.1.65", "opencode-1.18.34")  # files and a database
 
 
 def test_every_session_but_the_subagents_is_listed(home: Home) -> None:

@@ -1,33 +1,14 @@
 """Sessions of real Qwen homes are read as Qwen itself and its files answer for them."""
 
-from pathlib import Path
-
-import pytest
-
 from segue.model import clock
 from segue.model.content import Image, plain_text
 from segue.model.event import AgentMessage, Compacted, Failed, UserMessage
 from segue.sources.qwen.reader import QwenReader
-from tests.sources.golden import Home, Homes
+from tests.sources.golden import Home, home_fixture, homes_fixture
 
-ARCHIVE = Path(__file__).parent / "homes.tar.xz"
-VERSIONS = ("qwen-0.7.1", "qwen-0.24.4")
-
-
-@pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
-    directory = tmp_path_factory.mktemp("qwen")
-    return Homes(ARCHIVE, directory, lambda home: QwenReader(str(home / "dev/.qwen")))
-
-
-@pytest.fixture(params=VERSIONS)
-def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
-    return homes.read(request.param)
-
-
-@pytest.fixture
-def new_home(homes: Homes) -> Home:
-    return homes.read(VERSIONS[-1])
+homes = homes_fixture(__file__, lambda home: QwenReader(str(home / "dev/.qwen")))
+home = home_fixture("qwen-0.7.1", "qwen-0.24.4")
+new_home = home_fixture("qwen-0.24.4")
 
 
 def test_every_session_but_the_subagents_is_listed(home: Home) -> None:
