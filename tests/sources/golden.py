@@ -140,7 +140,7 @@ async def _read_home(reader: Reader, index: Path) -> ReadHome:
 
 
 def homes_fixture(test_file: str, open_reader: Callable[[Path], Reader]) -> Any:
-    """Return the fixture with the homes in the archive beside a test file."""
+    """Return the fixture with the homes in the archive next to a test file."""
 
     @pytest.fixture(scope="module")
     def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
