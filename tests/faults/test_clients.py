@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from segue.hub import Hub
-from segue.hub.turns import engine
+from segue.hub.turns import claims, engine
 from segue.model import clock
 from segue.model.event import AgentMessage, Event, Interrupted, StatusChanged, UserMessage
 from segue.model.principal import LOCAL
@@ -143,7 +143,7 @@ def test_lease_of_a_dead_process_ends_although_the_clock_was_set_back(
     location: StoreLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if the process had run in another container, where no process here can see it.
-    monkeypatch.setattr(engine, "is_dead", lambda _: False)
+    monkeypatch.setattr(claims, "is_dead", lambda _: False)
     now = clock.now
 
     async def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 from segue.agents.base import Agent, SupportsCheck, SupportsResume, Turn
@@ -16,6 +16,7 @@ from segue.model.lifecycle import RUNNING_STATUSES, StopReason
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease
 
+from .claims import ItemClaims
 from .deps import TurnDeps
 from .inbox import cancel_of, close_requests
 from .opened import OpenSession
@@ -34,13 +35,9 @@ CLIENT_GONE = "this turn needs {} of a client that is gone"
 AGENT_CHANGED = "the session's agent was changed, and the new one cannot resume this turn"
 
 
-class ProcessItems(Protocol):
-    """The part of the turn engine that knows what this process is to act on."""
+class Process(Protocol):
+    """The part of the turn engine that knows the clients and agents of this process."""
 
-    def next_prompt(self, items: Iterable[InboxItem]) -> InboxItem | None: ...
-    def is_received_here(self, item: InboxItem) -> bool: ...
-    def is_for_this_process(self, item: InboxItem) -> bool: ...
-    def note_unable(self, item: InboxItem, error: NoAgent) -> None: ...
     def await_agent(self, task: asyncio.Task[Any]) -> None: ...
     def opened(self, id: str | None) -> OpenSession | None: ...
 
@@ -48,11 +45,12 @@ class ProcessItems(Protocol):
 class SessionDriver:
     """Run the turns of one session, until none is left for this process."""
 
-    def __init__(self, deps: TurnDeps, lease: Lease, process: ProcessItems) -> None:
+    def __init__(self, deps: TurnDeps, lease: Lease, claims: ItemClaims, process: Process) -> None:
         self._deps = deps
         self._store = deps.store
         self._lease = lease
         self._name: Name = (lease.workspace, lease.session)
+        self._claims = claims
         self._process = process
         self._runner: TurnRunner | None = None
         self._stopping = False
@@ -123,7 +121,7 @@ class SessionDriver:
                 if not await self._has_ended(session.turn):
                     return  # it waits for clients
                 continue
-            prompt = self._process.next_prompt(items)
+            prompt = self._claims.next_prompt(items)
             await self._drop_stale(items, prompt)
             if prompt is None or not await self._begin_turn(session, prompt):
                 return
@@ -170,7 +168,7 @@ class SessionDriver:
             if isinstance(agent, SupportsCheck):
                 await agent.check()
         except NoAgent as error:
-            left_by_client = needs is not None and self._process.is_for_this_process(turns[0])
+            left_by_client = needs is not None and self._claims.is_for_this_process(turns[0])
             if left_by_client or session.status != "idle":
                 await self._close_turn(error.message)
             else:
@@ -189,7 +187,7 @@ class SessionDriver:
         for item in items:
             if await self._store.drop_inbox(*self._name, [item.number]):
                 again = await self._store.put_inbox(*self._name, item.kind, item.id, item.body)
-                self._process.note_unable(again, error)
+                self._claims.note_unable(again, error)
 
     async def _prepare_resumption(self, session: Session) -> Session | None:
         """Store that a turn whose process died waits or continues, and return the session.
@@ -245,8 +243,8 @@ class SessionDriver:
         except NoAgent as error:
             log.warning("session %s: %s", session.id, error)
             needs = prompt.body.get("needs")
-            if needs is None and not self._process.is_received_here(prompt):
-                self._process.note_unable(prompt, error)
+            if needs is None and not self._claims.is_received_here(prompt):
+                self._claims.note_unable(prompt, error)
                 return False
             agent = _FailingAgent(error)
         runner = self._create_runner(agent, opened)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
@@ -23,11 +23,12 @@ from segue.hub.history.follow import Name
 from segue.hub.workdir.isolation import remove_temporary_files
 from segue.model import clock, ids
 from segue.model.errors import NoAgent, NotFound, SegueError, StoreError, StoreUnreachable
-from segue.store.base import InboxItem, Lease, Signal
+from segue.store.base import InboxItem, Signal
 
+from .claims import ItemClaims
 from .deps import TurnDeps
 from .driver import SessionDriver
-from .holder import StillnessWatch, close_holder, is_comparable, is_dead, new_holder
+from .holder import close_holder, new_holder
 from .opened import OpenSession, StoreSessionPort
 
 log = logging.getLogger("segue.turns")
@@ -38,8 +39,6 @@ RENEW_SECONDS = 4.0
 RECOVER_SECONDS = 1.0
 # Between tries to get a lease that another process has; a release wakes this process at once.
 RETRY_SECONDS = 0.1
-# A prompt that its process does not begin for so long does not delay those of other processes.
-OVERTAKE_SECONDS = 1.0
 # How long a session that is closed waits for its cancelled turn to end.
 TURN_END_SECONDS = 5.0
 # A cancelled agent has so long to end its programs before this process ends.
@@ -54,16 +53,15 @@ class TurnEngine:
         self._store = deps.store
         self._lease_seconds = lease / clock.SECOND
         self.holder = new_holder()
+        self._claims = ItemClaims(self.holder, self._lease_seconds)
         self._drivers: dict[Name, SessionDriver] = {}
         self._opened: dict[str, OpenSession] = {}
         # Sessions with items of this process, and those of them whose lease must become free.
         self._interesting: set[Name] = set()
         self._waiting: set[Name] = set()
         self._kicked: set[Name] = set()
-        self._unable: dict[int, NoAgent] = {}  # by the number of an item left to other processes
         self._has_waiting = asyncio.Event()
         self._locks: WeakValueDictionary[Name, asyncio.Lock] = WeakValueDictionary()
-        self._watch = StillnessWatch()
         self._tasks: set[asyncio.Task[None]] = set()
         self._discards: set[asyncio.Task[None]] = set()  # tasks that end purged sessions
         self._ending_agents: set[asyncio.Task[Any]] = set()  # agents that outlive their turns
@@ -150,11 +148,11 @@ class TurnEngine:
         lease = await self._store.lease_of(*name)
         interested = any(item.holder == self.holder for item in items)
         leased_elsewhere = lease is not None and lease.holder != self.holder
-        if leased_elsewhere and lease is not None and not self._is_abandoned(lease):
+        if leased_elsewhere and lease is not None and not self._claims.is_abandoned(lease):
             # Only the timer notices that a process was killed.
             self._note_waiting(name, interested=interested, by_timer=interested)
             return
-        if lease is None and not self._has_work(items):
+        if lease is None and not self._claims.has_work(items):
             is_queued = interested and not any(item.kind == "turn" for item in items)
             self._note_waiting(name, interested=interested, by_timer=is_queued)
             return
@@ -166,7 +164,7 @@ class TurnEngine:
         if self._closed:
             await self._store.release(acquired)
             return
-        driver = self._drivers[name] = SessionDriver(self._deps, acquired, self)
+        driver = self._drivers[name] = SessionDriver(self._deps, acquired, self._claims, self)
         driver.task = self._spawn(self._driven(name, driver))
 
     def _note_waiting(self, name: Name, *, interested: bool, by_timer: bool = False) -> None:
@@ -176,63 +174,9 @@ class TurnEngine:
         if by_timer:
             self._has_waiting.set()
 
-    # Which process acts on what.
-
-    def _is_abandoned(self, lease: Lease) -> bool:
-        """Return whether the process that has a lease is dead, or has not renewed it in time."""
-        key = ("lease", lease.workspace, lease.session)
-        value = (lease.holder, lease.epoch, lease.renewals)
-        unchanged = self._watch.seconds(key, value) >= self._lease_seconds
-        return unchanged or is_dead(lease.holder)
-
-    def is_for_this_process(self, item: InboxItem) -> bool:
-        """Return whether this process received an item, or the process that did is gone."""
-        if item.number in self._unable:
-            return False
-        if item.holder in ("", self.holder):
-            return True
-        if is_comparable(item.holder):
-            return is_dead(item.holder)
-        return self._watch.seconds(("item", item.number), item.holder) >= self._lease_seconds
-
-    def is_received_here(self, item: InboxItem) -> bool:
-        """Return whether this process received an item."""
-        return item.holder == self.holder
-
-    def note_unable(self, item: InboxItem, error: NoAgent) -> None:
-        """Note that this process leaves a prompt or answer to others, and why."""
-        self._unable[item.number] = error
-
     async def why_left(self, name: Name) -> NoAgent | None:
         """Return why this process left a prompt or answer to others; None if none is left."""
-        items = await self._store.inbox(*name)
-        return next((self._unable[i.number] for i in items if i.number in self._unable), None)
-
-    def next_prompt(self, items: Iterable[InboxItem]) -> InboxItem | None:
-        """Return the prompt that this process begins next, or None.
-
-        That is the oldest one, if it is for this process. One of a live process that does not begin
-        it in time is left to that process, and the next one is begun here.
-        """
-        prompts = [item for item in items if item.kind == "prompt"]
-        if not prompts:
-            return None
-        if self.is_for_this_process(prompts[0]):
-            return prompts[0]
-        key = ("next", prompts[0].session)
-        if self._watch.seconds(key, prompts[0].number) < OVERTAKE_SECONDS:
-            return None
-        return next(filter(self.is_for_this_process, prompts), None)
-
-    def _has_work(self, items: Sequence[InboxItem]) -> bool:
-        """Return whether this process has something to do in a session whose lease is free."""
-        turns = [item for item in items if item.kind == "turn"]
-        others = [item for item in items if item.kind not in ("turn", "prompt")]
-        # A turn of this process that waits for an answer has a holder too: this one.
-        left = [item for item in turns if item.holder not in ("", self.holder)]
-        if any(map(self.is_for_this_process, [*others, *left])):
-            return True
-        return not turns and self.next_prompt(items) is not None
+        return self._claims.why_left(await self._store.inbox(*name))
 
     # Sessions that clients have open.
 
@@ -412,7 +356,7 @@ class TurnEngine:
                 pass
             except SegueError as error:
                 log.warning("could not recover abandoned turns: %s", error)
-            self._watch.forget(60.0 + self._lease_seconds)
+            self._claims.forget_old()
             await asyncio.sleep(RECOVER_SECONDS)
 
     async def recover(self) -> None:
@@ -420,7 +364,7 @@ class TurnEngine:
         for lease in await self._store.leases():
             # A lease of this process without a driver: an error ended the driver.
             name = (lease.workspace, lease.session)
-            if lease.holder == self.holder or self._is_abandoned(lease):
+            if lease.holder == self.holder or self._claims.is_abandoned(lease):
                 await self._kick_existing(name)
         for name in await self._store.waiting():
             await self._kick_existing(name)
