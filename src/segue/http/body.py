@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.types import Message, Receive
@@ -62,6 +62,24 @@ async def decode_json(data: bytes, type: type[T]) -> T:
     if await asyncio.to_thread(_count_separators, data) > MAX_JSON_VALUES:
         await _check_values(data)
     return await asyncio.to_thread(partial(msgspec.json.decode, data, type=type))
+
+
+async def decode_json_message(data: bytes) -> Any:
+    """Return a JSON-RPC message, which may have text with half a character, as plain values.
+
+    Raises what `decode_json` raises.
+    """
+    try:
+        return await decode_json(data, Any)
+    except msgspec.DecodeError as error:
+        if b"\\u" not in data:
+            raise
+        import json  # which accepts it, unlike msgspec
+
+        try:
+            return await asyncio.to_thread(json.loads, data.decode())
+        except ValueError:
+            raise error from None
 
 
 async def _check_values(data: bytes) -> None:

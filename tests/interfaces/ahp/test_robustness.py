@@ -70,6 +70,15 @@ async def test_answers_and_unknown_notifications_are_ignored(tmp_path: Path) -> 
             assert await exchange(server, message) == []
 
 
+async def test_request_with_half_a_character_is_answered(tmp_path: Path) -> None:
+    async with running(tmp_path) as (_, server):
+        request = (
+            '{"jsonrpc": "2.0", "id": 7, "method": "listSessions", "params": {"cursor": "\\ud83d"}}'
+        )
+        (answer,) = await exchange(server, request)
+        assert (answer["id"], answer["error"]["code"]) == (7, -32602)
+
+
 WRONG_PARAMS: list[tuple[str, dict[str, Any]]] = [
     ("subscribe", {"channel": ROOT, "view": 3}),
     ("listSessions", {"cursor": 5}),

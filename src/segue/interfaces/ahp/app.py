@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from segue.acp.rpc import INVALID_REQUEST, PARSE_ERROR, RpcError, encode_message
 from segue.http.asgi import SEND_BATCH
-from segue.http.body import decode_json
+from segue.http.body import decode_json_message
 from segue.http.errors import RateLimited
 from segue.http.hosts import HostCheck
 from segue.http.keys import KeyAccess, api_key
@@ -236,7 +236,7 @@ class _Link:
         try:
             if text is None:
                 raise UnicodeError("a binary frame")
-            return await decode_json(text.encode("utf-8", "surrogatepass"), Any)
+            return await decode_json_message(text.encode("utf-8", "surrogatepass"))
         except (msgspec.DecodeError, UnicodeError, RecursionError, SegueError):
             error = RpcError(PARSE_ERROR, "this message is not JSON in a text frame")
             await self._queue({"jsonrpc": "2.0", "id": None, "error": error.to_wire()})

@@ -93,3 +93,15 @@ async def test_lost_client_cancels_nothing(tmp_path: Path, transport: str, versi
         async with served.connect(transport, version) as client:
             texts = [text for kind, text in await conversation(client, session)]
             assert texts[1:] == ["begun", "ended"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_text_that_ends_with_half_a_character_is_prompted_and_kept(
+    tmp_path: Path, version: int
+) -> None:
+    async with serve(tmp_path / "data") as served, served.connect("ws", version) as client:
+        session = await client.new_session("/")
+        assert await client.run_prompt(session, "/say cut \ud83d") == "end_turn"
+        assert ("agent_message", "cut ?") in await conversation(client, session)
+        events = await served.hub.history.events(LOCAL, session, types=["agent_message"])
+        assert [event.body.content[0].text for event in events] == ["cut \ud83d"]

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from segue.acp.rpc import INVALID_REQUEST, PARSE_ERROR, RpcError, encode_message
 from segue.http.asgi import SEND_BATCH
-from segue.http.body import decode_json, read_body
+from segue.http.body import decode_json_message, read_body
 from segue.http.errors import MethodNotAllowed
 from segue.http.hosts import HostCheck
 from segue.http.keys import KeyAccess, api_key
@@ -342,7 +342,7 @@ class AcpApp:
 async def decode_message(data: bytes) -> Any:
     """Return a message as a value. Raises HttpRefusal if it is not JSON."""
     try:
-        return await decode_json(data, Any)
+        return await decode_json_message(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise HttpRefusal(400, "the request body is not JSON", PARSE_ERROR) from None
 

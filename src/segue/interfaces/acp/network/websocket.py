@@ -14,7 +14,7 @@ from starlette.types import Receive, Send
 
 from segue.acp.rpc import INVALID_REQUEST, PARSE_ERROR, Disconnected, RpcError, encode_message
 from segue.http.asgi import SEND_BATCH
-from segue.http.body import decode_json
+from segue.http.body import decode_json_message
 from segue.http.errors import RateLimited
 from segue.http.sse import AccessCheck
 from segue.model.errors import SegueError, StoreUnreachable
@@ -240,7 +240,7 @@ class WebSocketLink:
 async def _decode(text: str) -> Any:
     """Return a message as a value. Raises RpcError if it is not JSON or too large."""
     try:
-        return await decode_json(text.encode("utf-8", "surrogatepass"), Any)
+        return await decode_json_message(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise RpcError(PARSE_ERROR, "this message is not JSON") from None
     except SegueError as refusal:
