@@ -84,7 +84,7 @@ def _assigned() -> re.Pattern[str]:
     Groups: the rest of the name, the operator, the opening quote and the value.
     """
     return re.compile(
-        r"(?P<name>[\w.-]{0,60})"
+        r"(?P<name>[\w.-]{0,60}+)"
         r"(?:\\*[\"'`\]]){0,3}"
         r"(?:"
         # `"name": "API_KEY", "value": "..."` and `<add key="password" value="..."/>`

@@ -48,15 +48,29 @@ def _find(text: str, depth: int) -> list[Secret]:
     for start, broken in _with_line_breaks(text):
         for matches in (find_in_options(broken), find_by_words(broken, _lower(broken))):
             secrets += [Secret(first + start, end + start, kind) for first, end, kind in matches]
-    if _ARGUMENT.search(text):
-        joined = _BETWEEN_ARGUMENTS.sub(lambda match: " " * len(match[0]), text)
-        secrets += [Secret(*match) for match in find_in_options(joined)]
+    for start, joined in _with_joined_arguments(text):
+        for first, end, kind in find_in_options(joined):
+            secrets.append(Secret(first + start, end + start, kind))
     return _merged(secrets)
 
 
 # The arguments of a program in a list: `["curl", "-u", "ada:…"]`.
 _BETWEEN_ARGUMENTS = re.compile(r"(?<!\\)\\*+[\"'],\s{0,40}\\*+[\"']")
 _ARGUMENT = re.compile(r"[\"'],\s{0,40}\\*+[\"']-{1,2}[a-zA-Z]")
+_MAX_ARGUMENTS_CHARS = 500
+
+
+def _with_joined_arguments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lists of arguments with spaces instead of their quotes, and their positions."""
+    end = 0
+    while argument := _ARGUMENT.search(text, end):
+        start = max(end, argument.start() - _MAX_ARGUMENTS_CHARS)
+        end = argument.end() + _MAX_ARGUMENTS_CHARS
+        while following := _ARGUMENT.search(text, argument.end(), end):
+            argument, end = following, following.end() + _MAX_ARGUMENTS_CHARS
+        yield start, _BETWEEN_ARGUMENTS.sub(lambda match: " " * len(match[0]), text[start:end])
+
+
 _ESCAPED_BREAK = re.compile(r"(?<!\\)\\++(?:[nrt]|u0000)")
 
 

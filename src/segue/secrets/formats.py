@@ -359,7 +359,9 @@ def prefix_rules() -> dict[str, list[PrefixRule]]:
 @cache
 def prefix_pattern() -> re.Pattern[str]:
     """Return the pattern of all prefixes where a word begins: the longest prefix at a place."""
-    return re.compile(rf"(?<![A-Za-z0-9])({alternatives(sorted(prefix_rules()))})")
+    prefixes = sorted(prefix_rules())
+    firsts = re.escape("".join({prefix[0] for prefix in prefixes}))  # which is quicker to check
+    return re.compile(rf"(?<![A-Za-z0-9])(?=[{firsts}])({alternatives(prefixes)})")
 
 
 @cache

@@ -48,20 +48,27 @@ _PUBLIC_START = re.compile(
 )
 _WORD_OR_HASH = re.compile(r"[a-z_-]+|[a-z0-9_-]{1,15}|[0-9a-f]+(?:-[0-9a-f]+)*")
 _ADDRESS_START = re.compile(r"\w{1,20}://[^\s\"'`<>]{0,200}$")
-_SHAPES = [
-    ("discord", re.compile(r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,7}\.[A-Za-z0-9_-]{26,45}")),
-    ("mailgun", re.compile(r"[a-f0-9]{32}-[a-f0-9]{8}-[a-f0-9]{8}")),
-    ("zhipu", re.compile(r"[a-f0-9]{32}\.(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16}")),
-    ("ollama", re.compile(r"[a-f0-9]{32}\.(?=[a-z]*[A-Z0-9])[A-Za-z0-9_-]{24}")),
-    ("twitter", re.compile(r"\d{15,20}-(?=\d*[A-Za-z])[A-Za-z0-9]{30,45}")),
-    ("maxmind", re.compile(r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk")),
-]
+_SHAPES = {
+    "discord": r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,7}\.[A-Za-z0-9_-]{26,45}",
+    "mailgun": r"[a-f0-9]{32}-[a-f0-9]{8}-[a-f0-9]{8}",
+    "zhipu": r"[a-f0-9]{32}\.(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16}",
+    "ollama": r"[a-f0-9]{32}\.(?=[a-z]*[A-Z0-9])[A-Za-z0-9_-]{24}",
+    "twitter": r"\d{15,20}-(?=\d*[A-Za-z])[A-Za-z0-9]{30,45}",
+    "maxmind": r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk",
+}
 
 
 # What a key of any format consists of. Its longest part has MIN_RUN_CHARS of these, and is no word
 # in lower case.
 _KEY = "[A-Za-z0-9_+/.~=%$-]"
 _LOWER = re.compile("[a-z]+")
+_BASE64 = re.compile("[A-Za-z0-9+/_-]{12}")  # the beginning
+
+
+@cache
+def _shapes() -> re.Pattern[str]:
+    """Return the pattern of keys that are recognised by their whole text."""
+    return re.compile("|".join(f"(?P<{kind}>{shape})" for kind, shape in _SHAPES.items()))
 
 
 @cache
@@ -78,7 +85,12 @@ def has_keys(text: str) -> bool:
 
 @cache
 def _run() -> re.Pattern[str]:
-    return re.compile(r"(?<![A-Za-z0-9_+/.~-])[A-Za-z0-9_+/.~-]{16,}={0,3}")
+    """Return the pattern of the next run, with the short words before it. It reads each once."""
+    run, other = "[A-Za-z0-9_+/.~-]", "[^A-Za-z0-9_+/.~-]"
+    return re.compile(
+        rf"{other}*+(?:{run}{{1,{MIN_RUN_CHARS - 1}}}+{other}++)*+"
+        rf"({run}{{{MIN_RUN_CHARS},}}+={{0,3}})"
+    )
 
 
 def find_runs(
@@ -89,9 +101,9 @@ def find_runs(
     `find_inside` says whether a decoded text has a secret. `decoded` says that this text was
     decoded itself: then a lone hexadecimal number or UUID is a secret too.
     """
-    position = 0
-    for match in _run().finditer(text):
-        start, end = match.span()
+    position = end = 0
+    while match := _run().match(text, end):
+        start, end = match.span(1)
         if start < position or _LOWER.fullmatch(text, start, end):
             continue
         start = _skip_escape(text, start)
@@ -122,10 +134,9 @@ def _parts(text: str, start: int, end: int) -> Iterator[tuple[str | None, int, i
     while end > start and text[end - 1] in "./~-":
         end -= 1
     run = text[start:end]
-    for kind, shape in _SHAPES:
-        if shape.fullmatch(run):
-            yield kind, start, end
-            return
+    if shape := _shapes().fullmatch(run):
+        yield shape.lastgroup, start, end
+        return
     if "." in run or "~" in run:
         # Dots separate file names, hosts and attributes.
         offset = start
@@ -225,7 +236,7 @@ def _encoded_end(
 ) -> tuple[int, int] | None:
     """Return where an encoded text with a secret begins and ends; None if there is none."""
     for first in _encoded_starts(text, start, end):
-        if not _begins_with_text(text[first : first + 16]):
+        if not _BASE64.match(text, first) or not _begins_with_text(text[first : first + 16]):
             continue
         last = end
         while last - first < MAX_ENCODED_CHARS and (more := _WRAPPED.match(text, last)):

@@ -13,7 +13,8 @@ SIGNS = ("\x1b", "\\")
 @cache
 def _removed() -> re.Pattern[str]:
     """Return the pattern of colour codes, also escaped ones, and of escaped slashes in JSON."""
-    return re.compile(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;:]*[mK]|\\(?=/)")
+    code = r"\[[0-9;:]*[mK]"
+    return re.compile(rf"\x1b{code}|\\(?:(?:u001[bB]|x1[bB]|033|e){code}|(?=/))")
 
 
 class PlainView:
