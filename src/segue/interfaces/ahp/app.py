@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
@@ -14,14 +13,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from segue.acp.rpc import INVALID_REQUEST, PARSE_ERROR, RpcError, encode_message
-from segue.http.asgi import SEND_BATCH
 from segue.http.body import decode_json_message
-from segue.http.errors import RateLimited
 from segue.http.hosts import HostCheck
 from segue.http.keys import KeyAccess, api_key
 from segue.http.limits import RateLimiter, caller_of
+from segue.http.websocket import NORMAL, TRY_AGAIN_LATER, ClientSocket
 from segue.hub import Hub
-from segue.model.errors import SegueError, StoreUnreachable, Unauthorized
+from segue.model.errors import SegueError, Unauthorized
 from segue.model.principal import Principal
 
 from .client import Client
@@ -36,14 +34,11 @@ log = logging.getLogger("segue.ahp")
 PATH = "/ahp"
 TOKEN_PARAMETER = "tkn"
 DESKTOP_ORIGIN = b"vscode-file://vscode-app"  # of the desktop application's windows
-RATE_LIMIT_PAUSE_SECONDS = 1.0
 # Of a client that does not read; then its connection is closed. One message may be larger.
 MAX_UNREAD_MESSAGES, MAX_UNREAD_BYTES = 10_000, 64 << 20
 MAX_WAITING_MESSAGES = 1000  # of a client, while an earlier one is handled
 _REFUSED = object()
 _END = object()  # after the last message of a client
-# Close codes.
-NORMAL, GOING_AWAY, POLICY_VIOLATION, TRY_AGAIN_LATER = 1000, 1001, 1008, 1013
 
 
 class AhpApp:
@@ -89,17 +84,15 @@ class AhpApp:
         self._rate_limiter.count_request(caller)
         close_stream = await self._hub.quotas.open_stream(principal)
         try:
-            link = _Link(
-                self._hub,
-                principal,
-                self._forms,
+            socket = ClientSocket(
+                scope,
                 receive,
                 send,
-                count_message=lambda: self._rate_limiter.count_request(caller),
                 closing=self._closing,
+                count_message=lambda: self._rate_limiter.count_request(caller),
                 access=KeyAccess(lambda: self._authenticate(token)),
-                sends_batches=SEND_BATCH in scope.get("extensions", {}),
             )
+            link = _Link(self._hub, principal, self._forms, socket)
             with self._forms.connected():
                 await link.serve()
         finally:
@@ -121,25 +114,8 @@ class AhpApp:
 class _Link:
     """Pass messages between a WebSocket and its connection, until one side ends."""
 
-    def __init__(
-        self,
-        hub: Hub,
-        principal: Principal,
-        forms: Forms,
-        receive: Receive,
-        send: Send,
-        *,
-        count_message: Callable[[], object],
-        closing: asyncio.Event,
-        access: KeyAccess,
-        sends_batches: bool,
-    ) -> None:
-        self._sends_batches = sends_batches
-        self._receive = receive
-        self._send = send
-        self._count_message = count_message
-        self._closing = closing
-        self._access = access
+    def __init__(self, hub: Hub, principal: Principal, forms: Forms, socket: ClientSocket) -> None:
+        self._socket = socket
         self._incoming: asyncio.Queue[Any] = asyncio.Queue(MAX_WAITING_MESSAGES)
         self._outgoing: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_UNREAD_MESSAGES)
         self._unread_bytes = 0
@@ -148,19 +124,19 @@ class _Link:
         self._connection = _Connection(hub, principal, self._queue, forms)
 
     async def serve(self) -> None:
-        await self._receive()  # websocket.connect
-        await self._send({"type": "websocket.accept"})
+        await self._socket.accept()
         tasks = [
             asyncio.ensure_future(self._read()),
             asyncio.ensure_future(self._work()),
             asyncio.ensure_future(self._write()),
-            asyncio.ensure_future(self._wait_for_end()),
+            asyncio.ensure_future(self._socket.wait_for_end()),
+            asyncio.ensure_future(self._wait_for_overflow()),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             code = next(iter(done)).result()
             if code is not None:
-                await self._send({"type": "websocket.close", "code": code})
+                await self._socket.close(code)
         except OSError:
             return  # the client is gone
         finally:
@@ -190,7 +166,7 @@ class _Link:
                 batch.append(self._outgoing.get_nowait())
             texts = [data for data in batch if data is not None]
             try:
-                await self._send_texts(texts)
+                await self._socket.send_texts(texts)
             except OSError:
                 self._is_gone = True
                 return await _never()  # its last messages are handled
@@ -198,16 +174,9 @@ class _Link:
                 return NORMAL
             self._unread_bytes -= sum(map(len, texts))
 
-    async def _send_texts(self, texts: list[bytes]) -> None:
-        if self._sends_batches:
-            await self._send({"type": "websocket.send", SEND_BATCH: texts})
-            return
-        for data in texts:
-            await self._send({"type": "websocket.send", "text": data.decode()})
-
     async def _read(self) -> None:
-        while (event := await self._receive())["type"] != "websocket.disconnect":
-            await self._wait_for_allowance()
+        while (event := await self._socket.receive())["type"] != "websocket.disconnect":
+            await self._socket.wait_for_allowance()
             message = await self._decode(event.get("text"))
             if isinstance(message, dict) and message.get("method") == "ping" and "id" in message:
                 # At once: a client takes a connection without an answer for broken.
@@ -224,13 +193,6 @@ class _Link:
                 self._put(None)
                 await _never()  # until the answer is sent
 
-    async def _wait_for_allowance(self) -> None:
-        while True:
-            with suppress(RateLimited):
-                self._count_message()
-                return
-            await asyncio.sleep(RATE_LIMIT_PAUSE_SECONDS)
-
     async def _decode(self, text: str | None) -> Any:
         """Return a message; _REFUSED, after an error to the client, if it is not JSON."""
         try:
@@ -242,30 +204,10 @@ class _Link:
             await self._queue({"jsonrpc": "2.0", "id": None, "error": error.to_wire()})
             return _REFUSED
 
-    async def _wait_for_end(self) -> int:
-        """Return why the link must end: the server stops, or the token is not valid any more."""
-        closing = asyncio.ensure_future(self._closing.wait())
-        overflow = asyncio.ensure_future(self._overflow.wait())
-        try:
-            while True:
-                seconds = max(0.0, self._access.seconds_until_due())
-                await asyncio.wait(
-                    {closing, overflow}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-                )
-                if closing.done():
-                    return GOING_AWAY
-                if overflow.done():
-                    return TRY_AGAIN_LATER
-                try:
-                    if not (await self._access.check()).allowed:
-                        return POLICY_VIOLATION
-                except Exception as error:
-                    if not isinstance(error, StoreUnreachable):  # the store logs the outage
-                        message = "the access of a client was not checked; retrying"
-                        log.warning(message, exc_info=True)
-        finally:
-            for task in (closing, overflow):
-                task.cancel()
+    async def _wait_for_overflow(self) -> int:
+        """Return the code to close the link with, once too much is waiting for the client."""
+        await self._overflow.wait()
+        return TRY_AGAIN_LATER
 
 
 async def _never() -> NoReturn:

@@ -259,7 +259,7 @@ async def test_streams_end_after_their_key_was_revoked(
 async def test_rate_limit_counts_posts_and_delays_websocket_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segue.interfaces.acp.network.websocket.RATE_LIMIT_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("segue.http.websocket.RATE_LIMIT_PAUSE_SECONDS", 0.01)
     seconds = 0.0  # of the limiter's clock, so that no token comes back in between
     async with serve(tmp_path / "data", rate_limit=60) as served, served.http() as client:
         limiter = served.app.acp._rate_limiter

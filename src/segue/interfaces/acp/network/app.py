@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from segue.acp.rpc import INVALID_REQUEST, PARSE_ERROR, RpcError, encode_message
-from segue.http.asgi import SEND_BATCH
 from segue.http.body import decode_json_message, read_body
 from segue.http.errors import MethodNotAllowed
 from segue.http.hosts import HostCheck
@@ -24,6 +23,7 @@ from segue.http.limits import RateLimiter, caller_of
 from segue.http.logs import FIELDS
 from segue.http.metrics import Metrics
 from segue.http.sse import EventStreamResponse
+from segue.http.websocket import ClientSocket
 from segue.hub import Hub
 from segue.model import ids
 from segue.model.errors import SegueError, Unauthorized
@@ -306,17 +306,15 @@ class AcpApp:
         on_end = await self._open_stream(principal)
         try:
             connection = self.connections.create(principal, per_session=False)
-            link = WebSocketLink(
-                self.connections,
-                connection,
+            socket = ClientSocket(
+                scope,
                 receive,
                 send,
                 closing=self._closing,
                 count_message=lambda: self._rate_limiter.count_request(caller),
                 access=self._key_access(principal, key),
-                sends_batches=SEND_BATCH in scope.get("extensions", {}),
-                relay=self._relay(scope),
             )
+            link = WebSocketLink(self.connections, connection, socket, self._relay(scope))
             self._record("GET", 101, 0.0)
             await link.serve([(CONNECTION_ID.encode(), connection.id.encode()), *headers])
         finally:

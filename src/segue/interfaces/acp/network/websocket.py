@@ -13,11 +13,9 @@ import msgspec
 from starlette.types import Receive, Send
 
 from segue.acp.rpc import INVALID_REQUEST, PARSE_ERROR, Disconnected, RpcError, encode_message
-from segue.http.asgi import SEND_BATCH
 from segue.http.body import decode_json_message
-from segue.http.errors import RateLimited
-from segue.http.sse import AccessCheck
-from segue.model.errors import SegueError, StoreUnreachable
+from segue.http.websocket import INTERNAL_FAILURE, NORMAL, POLICY_VIOLATION, ClientSocket
+from segue.model.errors import SegueError
 
 from .connection import NetworkConnection
 from .registry import ConnectionRegistry
@@ -26,11 +24,8 @@ from .stream import StreamBusy, UnknownCursor
 log = logging.getLogger("segue.acp")
 
 FIRST_MESSAGE_SECONDS = 15.0
-RATE_LIMIT_PAUSE_SECONDS = 1.0
 RESUME = "stream/resume"
 RESUME_FAILED = "stream/resume_failed"
-# Close codes.
-NORMAL, GOING_AWAY, POLICY_VIOLATION, INTERNAL_FAILURE = 1000, 1001, 1008, 1011
 
 
 # Passes a link, with its first message, to another process; False if no process has it.
@@ -48,44 +43,31 @@ class WebSocketLink:
         self,
         connections: ConnectionRegistry,
         connection: NetworkConnection,
-        receive: Receive,
-        send: Send,
-        *,
-        closing: asyncio.Event,
-        count_message: Callable[[], object],
-        access: AccessCheck | None,
-        sends_batches: bool,
+        socket: ClientSocket,
         relay: Relay | None = None,
     ) -> None:
-        """Create a link. `count_message` raises RateLimited if the caller sends too much.
+        """Create a link of a connection.
 
-        `sends_batches` says that the server has the extension SEND_BATCH. `relay` passes the link
-        to another process that has the connection which the client resumes.
+        `relay` passes the link to another process that has the connection which the client resumes.
         """
         self._relay = relay
-        self._sends_batches = sends_batches
         self._connections = connections
         self._connection = connection
-        self._receive = receive
-        self._send = send
-        self._closing = closing
-        self._count_message = count_message
-        self._access = access
+        self._socket = socket
 
     async def serve(self, headers: list[tuple[bytes, bytes]]) -> None:
         """Accept the WebSocket, and serve it until one side closes it."""
         try:
-            await self._receive()  # websocket.connect
-            await self._send({"type": "websocket.accept", "headers": headers})
+            await self._socket.accept(headers)
             code = await self._serve()
             if code is not None:
-                await self._send({"type": "websocket.close", "code": code})
+                await self._socket.close(code)
         except (OSError, Disconnected):  # the client is gone
             return
         except Exception:
             log.exception("a WebSocket failed")
             with suppress(OSError):
-                await self._send({"type": "websocket.close", "code": INTERNAL_FAILURE})
+                await self._socket.close(INTERNAL_FAILURE)
         finally:
             self._connection.used_at = time.monotonic()
             if not self._connection.resumable:
@@ -101,7 +83,7 @@ class WebSocketLink:
             connection, cursor = self._find(first.get("params"))
             if connection is None and self._relay is not None:
                 self._connections.close(self._connection)
-                if await self._relay(first, self._receive, self._send):
+                if await self._relay(first, self._socket.receive, self._socket.send):
                     return None
             if connection is None:
                 return NORMAL if await self._refuse_resume("unknown connection") else None
@@ -116,7 +98,7 @@ class WebSocketLink:
         tasks = [
             asyncio.ensure_future(self._write(token)),
             asyncio.ensure_future(self._read(first)),
-            asyncio.ensure_future(self._wait_for_end()),
+            asyncio.ensure_future(self._socket.wait_for_end()),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -147,7 +129,7 @@ class WebSocketLink:
     async def _refuse(self, error: RpcError) -> None:
         """Answer what is no message, before the connection has a reader."""
         reply = {"jsonrpc": "2.0", "id": None, "error": error.to_wire()}
-        await self._send_text(encode_message(reply))
+        await self._socket.send_text(encode_message(reply))
 
     def _find(self, params: Any) -> tuple[NetworkConnection | None, str]:
         """Return the connection that a client resumes, and the last cursor that it received."""
@@ -160,7 +142,7 @@ class WebSocketLink:
 
     async def _refuse_resume(self, reason: str) -> bool:
         message = {"jsonrpc": "2.0", "method": RESUME_FAILED, "params": {"reason": reason}}
-        await self._send_text(encode_message(message))
+        await self._socket.send_text(encode_message(message))
         return True
 
     async def _read(self, first: dict[str, Any]) -> None:
@@ -191,50 +173,19 @@ class WebSocketLink:
         A caller that has sent too many messages waits.
         """
         while True:
-            event = await self._receive()
+            event = await self._socket.receive()
             if event["type"] == "websocket.disconnect":
                 return None
             text = event.get("text")
             if isinstance(text, str):
-                break
-        while True:
-            try:
-                self._count_message()
+                await self._socket.wait_for_allowance()
                 return text
-            except RateLimited:
-                await asyncio.sleep(RATE_LIMIT_PAUSE_SECONDS)
 
     async def _write(self, token: object) -> int | None:
         """Send the connection's messages until the connection ends."""
         while messages := await self._connection.main_stream.read(token):
-            if self._sends_batches:
-                batch = [message.data for message in messages]
-                await self._send({"type": "websocket.send", SEND_BATCH: batch})
-                continue
-            for message in messages:
-                await self._send_text(message.data)
+            await self._socket.send_texts([message.data for message in messages])
         return NORMAL
-
-    async def _send_text(self, data: bytes) -> None:
-        await self._send({"type": "websocket.send", "text": data.decode()})
-
-    async def _wait_for_end(self) -> int:
-        """Return the reason to end the link: the server stops, or the key is not valid now."""
-        while True:
-            seconds = None if self._access is None else max(0.0, self._access.seconds_until_due())
-            try:
-                await asyncio.wait_for(self._closing.wait(), seconds)
-                return GOING_AWAY
-            except TimeoutError:
-                pass
-            assert self._access is not None
-            try:
-                if not (await self._access.check()).allowed:
-                    return POLICY_VIOLATION
-            except Exception as error:
-                if not isinstance(error, StoreUnreachable):  # the store logs the outage
-                    message = "the access of a WebSocket was not checked; retrying"
-                    log.warning(message, exc_info=True)
 
 
 async def _decode(text: str) -> Any:
