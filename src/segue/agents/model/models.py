@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from segue.gc_pause import gc_paused
 
+from . import lazy_imports
+
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
@@ -29,18 +31,24 @@ def preload(name: str) -> None:
     later collections need not look at them.
     """
     module_count = len(sys.modules)
-    with gc_paused(), suppress(ImportError, ValueError):
-        from pydantic_ai.models import infer_model  # noqa: F401
-        from pydantic_ai.providers import infer_provider_class
+    lazy_imports.install()
+    with gc_paused():
+        with suppress(ImportError, ValueError):
+            _import_modules(name)
+        if len(sys.modules) > module_count:  # else it would only keep the garbage of other turns
+            gc.freeze()  # before collecting is enabled again
 
-        from . import loop  # noqa: F401
 
-        provider = name.partition(":")[0]
-        infer_provider_class(provider)
-        # This module imports the provider's client library.
-        import_module(f"pydantic_ai.models.{provider.partition('-')[0]}")
-    if len(sys.modules) > module_count:  # else it would only keep the garbage of other turns
-        gc.freeze()
+def _import_modules(name: str) -> None:
+    from pydantic_ai.models import infer_model  # noqa: F401
+    from pydantic_ai.providers import infer_provider_class
+
+    from . import loop  # noqa: F401
+
+    provider = name.partition(":")[0]
+    infer_provider_class(provider)
+    # This module imports the provider's client library.
+    import_module(f"pydantic_ai.models.{provider.partition('-')[0]}")
 
 
 def check_provider(name: str) -> None:
