@@ -1,7 +1,7 @@
 """A model provider on a loopback address, whose responses are scripted by the test.
 
-It implements the streamed Messages API and chat completions for the real clients, and the failures
-of real providers: overload, invalid data, silence, broken connections.
+It implements the streamed Messages API, chat completions and the Responses API for the real
+clients, and the failures of real providers: overload, invalid data, silence, broken connections.
 """
 
 import asyncio
@@ -130,8 +130,13 @@ class Provider:
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
             b"request-id: req_1\r\n\r\n"
         )
-        chat = "/chat/completions" in lines[0]
-        frames = _chat(steps, self) if chat else _messages(steps, self)
+        path = lines[0].split()[1]
+        if path.endswith("/chat/completions"):
+            frames = _chat(steps, self)
+        elif path.endswith("/responses"):
+            frames = _responses(steps, self)
+        else:
+            frames = _messages(steps, self)
         async for frame in frames:
             data = frame.encode()
             writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
@@ -268,3 +273,69 @@ async def _chat(steps: Sequence[Step], provider: Provider) -> AsyncIterator[str]
     empty = {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": "local"}
     yield f"data: {json.dumps({**empty, 'choices': [], 'usage': usage})}\n\n"
     yield "data: [DONE]\n\n"
+
+
+async def _responses(steps: Sequence[Step], provider: Provider) -> AsyncIterator[str]:
+    number = len(provider.requests)
+    response = {
+        "id": f"resp_{number}",
+        "object": "response",
+        "created_at": 1,
+        "model": "local",
+        "output": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    }
+    events = 0
+
+    def event(kind: str, **fields: Any) -> str:
+        nonlocal events
+        events += 1
+        return _event(f"response.{kind}", sequence_number=events, **fields)
+
+    yield event("created", response={**response, "status": "in_progress"})
+    index = -1
+    for step in steps:
+        if not isinstance(step, Say | Think | Use):
+            if text := await _run_failure(step):
+                yield text
+            continue
+        index += 1
+        id = f"item_{number}_{index}"
+        place = {"item_id": id, "output_index": index}
+        match step:
+            case Say():
+                part = {"type": "output_text", "text": "", "annotations": []}
+                item: dict[str, Any] = {"type": "message", "role": "assistant", "content": []}
+                done = {**item, "content": [{**part, "text": step.text}]}
+                kind, text, more = "output_text", step.text, {"content_index": 0, "logprobs": []}
+                opened = event("content_part.added", **place, content_index=0, part=part)
+            case Think():
+                part = {"type": "summary_text", "text": ""}
+                item = {"type": "reasoning", "summary": []}
+                done = {**item, "summary": [{**part, "text": step.text}]}
+                done["encrypted_content"] = step.signature
+                kind, text, more = "reasoning_summary_text", step.text, {"summary_index": 0}
+                opened = event("reasoning_summary_part.added", **place, **more, part=part)
+            case Use():
+                text = json.dumps(step.input) if step.raw is None else step.raw
+                item = {"type": "function_call", "call_id": f"call_{number}_{index}"}
+                item |= {"name": step.name, "arguments": ""}
+                done = {**item, "arguments": text}
+                kind, more, opened = "function_call_arguments", {}, ""
+        yield event("output_item.added", output_index=index, item={**item, "id": id})
+        if opened:  # an empty chunk would end the response
+            yield opened
+        for delta in _split(text):
+            yield event(f"{kind}.delta", **place, **more, delta=delta)
+        done |= {"id": id, "status": "completed"}
+        yield event("output_item.done", output_index=index, item=done)
+    usage = {
+        "input_tokens": provider.input_tokens,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 7,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": provider.input_tokens + 7,
+    }
+    yield event("completed", response={**response, "status": "completed", "usage": usage})

@@ -393,6 +393,28 @@ async def test_openai_compatible_servers_answer(
     assert roles == ["system", "user", "assistant", "tool"]
 
 
+async def test_the_responses_api_streams_thoughts_texts_and_tool_calls(
+    setup: ModelSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    (setup.cwd / "a.txt").write_text("one")
+    async with setup:
+        await setup.hub.config.set("local", "model", "openai:gpt-5")
+        await setup.hub.config.set("local", "model.base_url", f"{setup.provider.url}/v1")
+        setup.add_scripts(
+            [Think("I look."), Use("read", {"file_path": "a.txt"})], [Say("It says one.")]
+        )
+        bodies = await setup.run_prompt("What is in a.txt?")
+    (thought,) = bodies_of(bodies, "agent_thought")
+    assert thought.content[0].text == "I look."
+    assert bodies_of(bodies, "tool_result")[0].content[0].text == "     1\tone"
+    assert message_texts(bodies) == ["It says one."]
+    sent = setup.provider.requests[1]["input"]
+    kinds = ["reasoning", "function_call", "function_call_output"]
+    assert [item.get("type") for item in sent[-3:]] == kinds
+    assert sent[-3]["encrypted_content"] == "signed"
+
+
 async def test_the_settings_of_the_sessions_agent_reach_the_model(setup: ModelSetup) -> None:
     async with setup:
         tools = [

@@ -2,7 +2,8 @@
 
 Their packages import a module for each name that they export. Here, a package that only exports
 names imports the module of a name when the name is first used, with a module-level `__getattr__`.
-The few other modules of `_SELDOM_USED` get stand-ins, which import a class when it is first used.
+Other packages run their code when one of their names is first used. A few modules get stand-ins for
+names that they seldom use; a stand-in imports its module when it is used.
 
 A module whose code is not as expected here is imported normally.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -26,9 +28,10 @@ _PACKAGES = (
     *("anthropic.types", "anthropic.types.", "anthropic.resources", "anthropic.resources."),
     *("openai.types", "openai.types.", "openai.resources", "openai.resources."),
 )
+# Packages of which only some modules are used. They also do more than to export names.
+_RUN_ON_USE = ("pydantic_ai.agent", "pydantic_ai.capabilities")
 # By module: a module that it imports and seldom uses. A dot at the end: all modules below it.
 _SELDOM_USED = {
-    "pydantic_ai.direct": "pydantic_ai.agent",  # for instrumentation
     "pydantic_ai._function_schema": "pydantic_ai._griffe",  # for tools that are Python functions
     "anthropic.resources.beta.beta": "anthropic.resources.beta.",  # the classes of all resources
     "anthropic.lib.streaming": "anthropic.lib.streaming.",  # for its own kind of streams
@@ -52,7 +55,9 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in _SELDOM_USED and not any(_is_in(name, scope) for scope in _PACKAGES):
+        if name not in (*_SELDOM_USED, *_RUN_ON_USE) and not any(
+            _is_in(name, scope) for scope in _PACKAGES
+        ):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or not isinstance(spec.loader, SourceFileLoader):
@@ -75,6 +80,9 @@ class _LazyLoader(Loader):
         spec = module.__spec__
         assert spec is not None and spec.parent is not None
         module.__loader__ = spec.loader = self._loader
+        if spec.name in _RUN_ON_USE:
+            _run_on_use(module, self._loader)
+            return
         attributes = dict(vars(module))
         try:
             if (scope := _SELDOM_USED.get(spec.name)) is not None:
@@ -169,6 +177,30 @@ class _StandIn:
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[Any, ...]:
         return (self.resolve(),)
+
+
+def _run_on_use(module: ModuleType, loader: Loader) -> None:
+    """Give a package a `__getattr__` that runs the package's code, and returns the name."""
+    namespace = vars(module)
+    lock = threading.RLock()
+    is_running = False
+
+    def look_up(name: str) -> Any:
+        nonlocal is_running
+        with lock:
+            if is_running:  # a circular import
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r} yet")
+            if namespace.get("__getattr__") is look_up:
+                is_running = True
+                try:
+                    loader.exec_module(module)
+                finally:
+                    is_running = False
+                if namespace["__getattr__"] is look_up:
+                    del namespace["__getattr__"]
+        return getattr(module, name)
+
+    namespace["__getattr__"] = look_up
 
 
 def _look_up_names_on_use(module: ModuleType) -> None:
