@@ -365,6 +365,31 @@ def test_ctrl_c_during_startup_prints_nothing(environment: dict[str, str]) -> No
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+SLOW_LIBRARY = """
+import os, time
+while not os.path.exists({gate!r}):
+    time.sleep(0.02)
+raise ImportError("not installed")
+"""
+
+
+def test_a_spinner_appears_before_the_libraries_of_the_model_are_imported(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    run("config", "set", "model", "anthropic:claude-sonnet-4-6")
+    gate, packages = tmp_path / "gate", tmp_path / "packages"
+    (packages / "pydantic_ai").mkdir(parents=True)
+    (packages / "pydantic_ai" / "__init__.py").write_text(SLOW_LIBRARY.format(gate=str(gate)))
+    env = {**environment, "PYTHONPATH": str(packages), "TERM": "xterm-256color"}
+    child = pexpect.spawn(COMMAND, ["prompt", "new", "hi"], env=env, encoding="utf-8", timeout=120)
+    child.expect("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]")
+    gate.touch()
+    child.expect("models need more packages")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 1
+
+
 def test_ctrl_c_at_a_permission_request_cancels_the_turn(
     run: Run, environment: dict[str, str], open_terminal: OpenTerminal
 ) -> None:
