@@ -1,7 +1,8 @@
 """An answer that was accepted before its turn ends is stored; a later one is refused."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,21 @@ def one(events: list[Event], type: type) -> Event:
     return event
 
 
+@asynccontextmanager
+async def turn_that_asks(
+    make_hub: MakeHub, play: Callable[[Turn], Awaitable[None]]
+) -> AsyncIterator[tuple[Hub, str, str, str]]:
+    """Run a turn until it requests a permission; yield the ids of session, turn and request."""
+    async with (
+        make_hub(agent_registry=registry_with(play)) as hub,
+        asyncio.timeout(TIMEOUT_SECONDS),
+    ):
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(LOCAL, id, "x")
+        asked = await wait_for(hub, id, lambda body: isinstance(body, PermissionAsked))
+        yield hub, id, turn, asked.id
+
+
 async def test_answer_before_the_cancel_of_a_running_turn_is_stored(
     make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,13 +64,7 @@ async def test_answer_before_the_cancel_of_a_running_turn_is_stored(
         allowed.append((await turn.request_permission("run?")).allowed)
 
     monkeypatch.setattr(TurnInbox, "handle_items", handle_later)
-    async with (
-        make_hub(agent_registry=registry_with(play)) as hub,
-        asyncio.timeout(TIMEOUT_SECONDS),
-    ):
-        id = (await hub.editor.create(LOCAL)).id
-        turn = await hub.turns.submit(LOCAL, id, "x")
-        asked = (await wait_for(hub, id, lambda body: isinstance(body, PermissionAsked))).id
+    async with turn_that_asks(make_hub, play) as (hub, id, turn, asked):
         reads.clear()
         answer = await hub.turns.answer(LOCAL, id, asked, "allow")
         cancel = await hub.turns.cancel(LOCAL, id)
@@ -82,13 +92,7 @@ async def test_answer_after_the_cancel_of_a_running_turn_is_refused(
             cancelled.set()
             await ends.wait()
 
-    async with (
-        make_hub(agent_registry=registry_with(play)) as hub,
-        asyncio.timeout(TIMEOUT_SECONDS),
-    ):
-        id = (await hub.editor.create(LOCAL)).id
-        turn = await hub.turns.submit(LOCAL, id, "x")
-        asked = (await wait_for(hub, id, lambda body: isinstance(body, PermissionAsked))).id
+    async with turn_that_asks(make_hub, play) as (hub, id, turn, asked):
         await hub.turns.cancel(LOCAL, id)
         await cancelled.wait()
         with pytest.raises(NotFound):
@@ -116,13 +120,7 @@ async def test_answers_that_arrive_while_a_turn_ends_by_itself_are_stored(
         question.cancel()
 
     monkeypatch.setattr(TurnInbox, "handle_items", handle_later)
-    async with (
-        make_hub(agent_registry=registry_with(play)) as hub,
-        asyncio.timeout(TIMEOUT_SECONDS),
-    ):
-        id = (await hub.editor.create(LOCAL)).id
-        turn = await hub.turns.submit(LOCAL, id, "x")
-        asked = (await wait_for(hub, id, lambda body: isinstance(body, PermissionAsked))).id
+    async with turn_that_asks(make_hub, play) as (hub, id, turn, asked):
         (call,) = (await hub.sessions.get(LOCAL, id)).open_calls
         reads.clear()
         answer = await hub.turns.answer(LOCAL, id, asked, "allow")
@@ -155,13 +153,7 @@ async def test_answer_is_refused_once_a_turn_has_begun_to_end(
         await turn.ask([PermissionRequest(title="run?", options=(ALLOW, REJECT))])
 
     monkeypatch.setattr(runner, "close_requests", close_slowly)
-    async with (
-        make_hub(agent_registry=registry_with(play)) as hub,
-        asyncio.timeout(TIMEOUT_SECONDS),
-    ):
-        id = (await hub.editor.create(LOCAL)).id
-        turn = await hub.turns.submit(LOCAL, id, "x")
-        asked = (await wait_for(hub, id, lambda body: isinstance(body, PermissionAsked))).id
+    async with turn_that_asks(make_hub, play) as (hub, id, turn, asked):
         await closed.wait()
         with pytest.raises(NotFound):
             await hub.turns.answer(LOCAL, id, asked, "allow")
@@ -180,13 +172,7 @@ async def test_answer_that_an_agent_waits_for_no_more_is_stored(make_hub: MakeHu
         question.cancel()
         await ends.wait()
 
-    async with (
-        make_hub(agent_registry=registry_with(play)) as hub,
-        asyncio.timeout(TIMEOUT_SECONDS),
-    ):
-        id = (await hub.editor.create(LOCAL)).id
-        turn = await hub.turns.submit(LOCAL, id, "x")
-        asked = (await wait_for(hub, id, lambda body: isinstance(body, PermissionAsked))).id
+    async with turn_that_asks(make_hub, play) as (hub, id, turn, asked):
         await asyncio.sleep(0.1)
         answer = await hub.turns.answer(LOCAL, id, asked, "allow")
         ends.set()

@@ -65,6 +65,16 @@ async def create(hub: Hub, title: str = "Fix the login", cwd: str = "/srv/app") 
     return await hub.sessions.get(LOCAL, session.id)
 
 
+@asynccontextmanager
+async def connected(directory: Path) -> AsyncIterator[tuple[Hub, AhpClient, Session]]:
+    """Yield a hub with one session, and a client that has sent `initialize`."""
+    async with running(directory) as (hub, server):
+        session = await create(hub)
+        async with server.connect() as client:
+            await client.initialize()
+            yield hub, client, session
+
+
 def event(body: Any, seq: int, at: int, id: str | None = None) -> Event:
     return Event(id=id or str(uuid.uuid4()), seq=seq, at=at, body=body)
 
@@ -176,34 +186,31 @@ async def test_history_has_turns_with_parts_and_readable_edits(tmp_path: Path) -
 
 
 async def test_prompt_is_echoed_streamed_and_completed(tmp_path: Path) -> None:
-    async with running(tmp_path) as (hub, server):
-        session = await create(hub)
+    async with connected(tmp_path) as (_, client, session):
         chat = chat_uri(session.id)
-        async with server.connect() as client:
-            await client.initialize()
-            await client.request("listSessions")
-            await client.request("subscribe", channel=chat)
-            turn_id = await client.prompt(chat, "/say Hello there")
-            started = await client.wait_for_action("chat/turnStarted", turnId=turn_id)
-            assert started["origin"] == {"clientId": "client-1", "clientSeq": 1}
-            ended = await client.wait_for_action("chat/turnComplete", turnId=turn_id)
-            assert ended["action"]["duration"] >= 0 and "origin" not in ended
-            text = "".join(
-                action.get("content", "") or action.get("part", {}).get("content", "")
-                for action in client.actions(chat)
-                if action["type"] in ("chat/delta", "chat/responsePart")
-            )
-            assert "Hello there" in text
-            changed = await client.wait_for_notification("root/sessionSummaryChanged")
-            assert changed["session"] == session_uri(session.id)
-            numbers = [
-                message["params"]["serverSeq"]
-                for message in client.messages
-                if message.get("method") == "action"
-            ]
-            assert numbers == sorted(set(numbers))
-            again = await client.request("subscribe", channel=chat)
-            assert [turn["id"] for turn in again["snapshot"]["state"]["turns"]][-1] == turn_id
+        await client.request("listSessions")
+        await client.request("subscribe", channel=chat)
+        turn_id = await client.prompt(chat, "/say Hello there")
+        started = await client.wait_for_action("chat/turnStarted", turnId=turn_id)
+        assert started["origin"] == {"clientId": "client-1", "clientSeq": 1}
+        ended = await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+        assert ended["action"]["duration"] >= 0 and "origin" not in ended
+        text = "".join(
+            action.get("content", "") or action.get("part", {}).get("content", "")
+            for action in client.actions(chat)
+            if action["type"] in ("chat/delta", "chat/responsePart")
+        )
+        assert "Hello there" in text
+        changed = await client.wait_for_notification("root/sessionSummaryChanged")
+        assert changed["session"] == session_uri(session.id)
+        numbers = [
+            message["params"]["serverSeq"]
+            for message in client.messages
+            if message.get("method") == "action"
+        ]
+        assert numbers == sorted(set(numbers))
+        again = await client.request("subscribe", channel=chat)
+        assert [turn["id"] for turn in again["snapshot"]["state"]["turns"]][-1] == turn_id
 
 
 async def test_two_messages_of_one_turn_are_kept_apart(tmp_path: Path) -> None:
@@ -250,54 +257,48 @@ def test_failed_turn_has_its_message_for_clients_of_every_version() -> None:
 
 @pytest.mark.parametrize("approved", [True, False])
 async def test_permission_is_answered(tmp_path: Path, approved: bool) -> None:
-    async with running(tmp_path) as (hub, server):
-        session = await create(hub)
+    async with connected(tmp_path) as (_, client, session):
         chat = chat_uri(session.id)
-        async with server.connect() as client:
-            await client.initialize()
-            await client.request("listSessions")
-            await client.request("subscribe", channel=chat)
-            turn_id = await client.prompt(chat, "/ask May I?")
-            ready = await client.wait_for_action("chat/toolCallReady")
-            call_id = ready["action"]["toolCallId"]
-            kinds = {option["kind"] for option in ready["action"]["options"]}
-            assert kinds == {"approve", "deny"} and "confirmed" not in ready["action"]
-            await client.wait_for(
-                lambda message: (
-                    message.get("params", {}).get("changes", {}).get("status", 0) & INPUT_NEEDED
-                    == INPUT_NEEDED
-                )
+        await client.request("listSessions")
+        await client.request("subscribe", channel=chat)
+        turn_id = await client.prompt(chat, "/ask May I?")
+        ready = await client.wait_for_action("chat/toolCallReady")
+        call_id = ready["action"]["toolCallId"]
+        kinds = {option["kind"] for option in ready["action"]["options"]}
+        assert kinds == {"approve", "deny"} and "confirmed" not in ready["action"]
+        await client.wait_for(
+            lambda message: (
+                message.get("params", {}).get("changes", {}).get("status", 0) & INPUT_NEEDED
+                == INPUT_NEEDED
             )
-            answer: dict[str, Any] = {
-                "turnId": turn_id,
-                "toolCallId": call_id,
-                "approved": approved,
-            }
-            answer |= {"confirmed": "user-action"} if approved else {"reason": "denied"}
-            seq = await client.dispatch(chat, "chat/toolCallConfirmed", **answer)
-            echo = await client.wait_for_action("chat/toolCallConfirmed", approved=approved)
-            assert echo["origin"]["clientSeq"] == seq
-            await client.wait_for_action("chat/turnComplete", turnId=turn_id)
-            late = await client.dispatch(chat, "chat/toolCallConfirmed", **answer)
-            rejected = await client.wait_for(
-                lambda message: message.get("params", {}).get("origin", {}).get("clientSeq") == late
-            )
-            assert rejected["params"]["rejectionReason"] == "this request was answered already"
+        )
+        answer: dict[str, Any] = {
+            "turnId": turn_id,
+            "toolCallId": call_id,
+            "approved": approved,
+        }
+        answer |= {"confirmed": "user-action"} if approved else {"reason": "denied"}
+        seq = await client.dispatch(chat, "chat/toolCallConfirmed", **answer)
+        echo = await client.wait_for_action("chat/toolCallConfirmed", approved=approved)
+        assert echo["origin"]["clientSeq"] == seq
+        await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+        late = await client.dispatch(chat, "chat/toolCallConfirmed", **answer)
+        rejected = await client.wait_for(
+            lambda message: message.get("params", {}).get("origin", {}).get("clientSeq") == late
+        )
+        assert rejected["params"]["rejectionReason"] == "this request was answered already"
 
 
 async def test_turn_is_cancelled(tmp_path: Path) -> None:
-    async with running(tmp_path) as (hub, server):
-        session = await create(hub)
+    async with connected(tmp_path) as (hub, client, session):
         chat = chat_uri(session.id)
-        async with server.connect() as client:
-            await client.initialize()
-            await client.request("subscribe", channel=chat)
-            turn_id = await client.prompt(chat, "/wait 600")
-            await client.wait_for_action("chat/turnStarted", turnId=turn_id)
-            await client.dispatch(chat, "chat/turnCancelled", turnId=turn_id, duration=1)
-            ended = await client.wait_for_action("chat/turnCancelled", turnId=turn_id)
-            assert ended["origin"]["clientId"] == "client-1"
-            assert (await hub.sessions.get(LOCAL, session.id)).status == "idle"
+        await client.request("subscribe", channel=chat)
+        turn_id = await client.prompt(chat, "/wait 600")
+        await client.wait_for_action("chat/turnStarted", turnId=turn_id)
+        await client.dispatch(chat, "chat/turnCancelled", turnId=turn_id, duration=1)
+        ended = await client.wait_for_action("chat/turnCancelled", turnId=turn_id)
+        assert ended["origin"]["clientId"] == "client-1"
+        assert (await hub.sessions.get(LOCAL, session.id)).status == "idle"
 
 
 async def test_session_is_created_with_its_first_message(tmp_path: Path) -> None:
@@ -399,58 +400,50 @@ async def test_fork_is_a_chat_of_its_session_and_a_session_of_its_own(tmp_path: 
 
 
 async def test_turn_of_another_program_is_shown_live(tmp_path: Path) -> None:
-    async with running(tmp_path) as (hub, server):
-        session = await create(hub)
+    async with connected(tmp_path) as (hub, client, session):
         chat = chat_uri(session.id)
-        async with server.connect() as client:
-            await client.initialize()
-            await client.request("listSessions")
-            await client.request("subscribe", channel=chat)
-            turn_id = await hub.turns.submit(LOCAL, session.id, "/say From a terminal")
-            started = await client.wait_for_action("chat/turnStarted", turnId=turn_id)
-            assert started["action"]["message"]["text"] == "/say From a terminal"
-            assert "origin" not in started
-            await client.wait_for_action("chat/turnComplete", turnId=turn_id)
-            await client.wait_for(
-                lambda message: (
-                    message.get("params", {}).get("changes", {}).get("status", 0) & IN_PROGRESS > 0
-                )
+        await client.request("listSessions")
+        await client.request("subscribe", channel=chat)
+        turn_id = await hub.turns.submit(LOCAL, session.id, "/say From a terminal")
+        started = await client.wait_for_action("chat/turnStarted", turnId=turn_id)
+        assert started["action"]["message"]["text"] == "/say From a terminal"
+        assert "origin" not in started
+        await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+        await client.wait_for(
+            lambda message: (
+                message.get("params", {}).get("changes", {}).get("status", 0) & IN_PROGRESS > 0
             )
-            await hub.editor.set_title(LOCAL, session.id, "Renamed elsewhere")
-            await client.wait_for_action("session/titleChanged", title="Renamed elsewhere")
-            other = await hub.editor.create(LOCAL, cwd="/srv/app")
-            await hub.turns.run(LOCAL, other.id, "/say New")
-            added = await client.wait_for(
-                lambda message: (
-                    message.get("method") == "root/sessionAdded"
-                    and message["params"]["summary"]["resource"] == session_uri(other.id)
-                )
+        )
+        await hub.editor.set_title(LOCAL, session.id, "Renamed elsewhere")
+        await client.wait_for_action("session/titleChanged", title="Renamed elsewhere")
+        other = await hub.editor.create(LOCAL, cwd="/srv/app")
+        await hub.turns.run(LOCAL, other.id, "/say New")
+        added = await client.wait_for(
+            lambda message: (
+                message.get("method") == "root/sessionAdded"
+                and message["params"]["summary"]["resource"] == session_uri(other.id)
             )
-            assert added["params"]["channel"] == ROOT
+        )
+        assert added["params"]["channel"] == ROOT
 
 
 async def test_messages_are_queued_and_withdrawn(tmp_path: Path) -> None:
-    async with running(tmp_path) as (hub, server):
-        session = await create(hub)
+    async with connected(tmp_path) as (hub, client, session):
         chat = chat_uri(session.id)
-        async with server.connect() as client:
-            await client.initialize()
-            await client.request("subscribe", channel=chat)
-            first = await client.prompt(chat, "/wait 600")
-            await client.wait_for_action("chat/turnStarted", turnId=first)
-            kept, withdrawn = f"request_{uuid.uuid4()}", str(uuid.uuid4())
-            for id, kind in ((kept, "steering"), (withdrawn, "queued")):
-                message = {"text": "/say next", "origin": {"kind": "user"}}
-                await client.dispatch(
-                    chat, "chat/pendingMessageSet", kind=kind, id=id, message=message
-                )
-                await client.wait_for_action("chat/pendingMessageSet", id=id)
-            await client.dispatch(chat, "chat/pendingMessageRemoved", kind="queued", id=withdrawn)
-            await client.wait_for_action("chat/pendingMessageRemoved", id=withdrawn)
-            assert list(await hub.turns.queued(LOCAL, session.id)) == [event_id_of(kept)]
-            await client.dispatch(chat, "chat/turnCancelled", turnId=first, duration=0)
-            await client.wait_for_action("chat/pendingMessageRemoved", id=kept, kind="steering")
-            await client.wait_for_action("chat/turnComplete", turnId=kept)
+        await client.request("subscribe", channel=chat)
+        first = await client.prompt(chat, "/wait 600")
+        await client.wait_for_action("chat/turnStarted", turnId=first)
+        kept, withdrawn = f"request_{uuid.uuid4()}", str(uuid.uuid4())
+        for id, kind in ((kept, "steering"), (withdrawn, "queued")):
+            message = {"text": "/say next", "origin": {"kind": "user"}}
+            await client.dispatch(chat, "chat/pendingMessageSet", kind=kind, id=id, message=message)
+            await client.wait_for_action("chat/pendingMessageSet", id=id)
+        await client.dispatch(chat, "chat/pendingMessageRemoved", kind="queued", id=withdrawn)
+        await client.wait_for_action("chat/pendingMessageRemoved", id=withdrawn)
+        assert list(await hub.turns.queued(LOCAL, session.id)) == [event_id_of(kept)]
+        await client.dispatch(chat, "chat/turnCancelled", turnId=first, duration=0)
+        await client.wait_for_action("chat/pendingMessageRemoved", id=kept, kind="steering")
+        await client.wait_for_action("chat/turnComplete", turnId=kept)
 
 
 async def test_client_that_reconnects_gets_what_it_missed(tmp_path: Path) -> None:
@@ -484,50 +477,47 @@ async def test_client_that_reconnects_gets_what_it_missed(tmp_path: Path) -> Non
 
 
 async def test_unsupported_actions_and_wrong_fields_are_rejected(tmp_path: Path) -> None:
-    async with running(tmp_path) as (hub, server):
-        session = await create(hub)
+    async with connected(tmp_path) as (_, client, session):
         chat = chat_uri(session.id)
-        async with server.connect() as client:
-            await client.initialize()
-            await client.request("subscribe", channel=chat)
-            rejected = {
-                "chat/truncated": {"turnId": "x"},
-                "chat/turnStarted": {"turnId": "a", "message": {"text": " "}},
-                "chat/pendingMessageSet": {"kind": "queued", "id": "b", "message": []},
-                "session/titleChanged": {},
-                "session/configChanged": {"config": {"isolation": "worktree"}},
-                "session/workingDirectorySet": {"directory": "file:///srv/other"},
-                "session/customizationToggled": {"id": "x", "enablement": []},
-                "chat/queuedMessagesReordered": {"order": []},
-                "chat/toolCallComplete": {"turnId": "x", "toolCallId": "x", "result": {}},
-                "chat/toolCallResultConfirmed": {"toolCallId": "x", "approved": True},
-                "chat/inputCompleted": {"requestId": "x", "response": "accept"},
-                "chat/inputAnswerChanged": {"requestId": "x", "questionId": "y"},
+        await client.request("subscribe", channel=chat)
+        rejected = {
+            "chat/truncated": {"turnId": "x"},
+            "chat/turnStarted": {"turnId": "a", "message": {"text": " "}},
+            "chat/pendingMessageSet": {"kind": "queued", "id": "b", "message": []},
+            "session/titleChanged": {},
+            "session/configChanged": {"config": {"isolation": "worktree"}},
+            "session/workingDirectorySet": {"directory": "file:///srv/other"},
+            "session/customizationToggled": {"id": "x", "enablement": []},
+            "chat/queuedMessagesReordered": {"order": []},
+            "chat/toolCallComplete": {"turnId": "x", "toolCallId": "x", "result": {}},
+            "chat/toolCallResultConfirmed": {"toolCallId": "x", "approved": True},
+            "chat/inputCompleted": {"requestId": "x", "response": "accept"},
+            "chat/inputAnswerChanged": {"requestId": "x", "questionId": "y"},
+        }
+        for type, fields in rejected.items():
+            await client.dispatch(chat, type, **fields)
+            envelope = await client.wait_for_action(type)
+            assert envelope["rejectionReason"]
+        for method in ("createTerminal", "resourceWrite", "authenticate", "invokeChangeset"):
+            answer = await client.raw_request(method)
+            assert answer["error"] == {
+                "code": -32601,
+                "message": f"segue does not support {method}",
             }
-            for type, fields in rejected.items():
-                await client.dispatch(chat, type, **fields)
-                envelope = await client.wait_for_action(type)
-                assert envelope["rejectionReason"]
-            for method in ("createTerminal", "resourceWrite", "authenticate", "invokeChangeset"):
-                answer = await client.raw_request(method)
-                assert answer["error"] == {
-                    "code": -32601,
-                    "message": f"segue does not support {method}",
-                }
-            await client.dispatch(chat, "chat/unknown", seq="x")
-            turn_id = await client.prompt(chat, "/say once")
-            await client.wait_for_action("chat/turnComplete", turnId=turn_id)
-            message = {"text": "/say once"}
-            await client.dispatch(chat, "chat/turnStarted", turnId=turn_id, message=message)
-            await client.wait_for(
-                lambda message: (
-                    "sent already" in message["params"].get("rejectionReason", "")
-                    if "params" in message
-                    else False
-                )
+        await client.dispatch(chat, "chat/unknown", seq="x")
+        turn_id = await client.prompt(chat, "/say once")
+        await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+        message = {"text": "/say once"}
+        await client.dispatch(chat, "chat/turnStarted", turnId=turn_id, message=message)
+        await client.wait_for(
+            lambda message: (
+                "sent already" in message["params"].get("rejectionReason", "")
+                if "params" in message
+                else False
             )
-            unknown = await client.raw_request("subscribe", channel=session_uri(str(uuid.uuid4())))
-            assert unknown["error"]["code"] == -32001
+        )
+        unknown = await client.raw_request("subscribe", channel=session_uri(str(uuid.uuid4())))
+        assert unknown["error"]["code"] == -32001
 
 
 async def test_key_sees_only_its_workspace(tmp_path: Path) -> None:
