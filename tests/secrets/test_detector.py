@@ -300,6 +300,24 @@ def test_names_of_fields_and_options_make_short_values_secret() -> None:
     assert "Fish7" not in str(masked) and "gr33n" not in str(masked)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"env": [{"name": "DB_PASSWORD", "value": "blue-Fish7"}]},
+        [{"key": "X-Auth-Token", "value": "463addaa-68e9-4855-8358-7825b9adc2cc", "type": "text"}],
+        {"headers": [["X-Api-Key", "e508a9d445c8392d2ac92081c668e2ed"]]},
+    ],
+)
+def test_the_name_beside_a_value_makes_it_secret(value: object) -> None:
+    masked, count = mask_value(value)
+    assert count == 1 and "[masked]" in str(masked)
+
+
+def test_a_name_beside_an_ordinary_value_changes_nothing() -> None:
+    value = {"items": [{"name": "sort_key", "value": "created_at"}, ["key", "value"]]}
+    assert mask_value(value) == (value, 0)
+
+
 @pytest.mark.parametrize("part", ["kind: Secret\ndata: ", "kind: Secret\ndata:\n a: b\n", "data: "])
 def test_a_text_with_many_manifests_is_searched_once(part: str) -> None:
     counted = 0

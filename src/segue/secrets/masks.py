@@ -17,6 +17,9 @@ _SHOWN = re.compile(r"[A-Za-z0-9_+/=.~-]+")
 _ID_FIELDS = frozenset(
     ("signature", "uuid", "parentUuid", "sessionId", "id", "requestId", "tool_use_id", "call_id")
 )
+# Fields that name the value of their object, as in `{"name": "API_KEY", "value": "…"}`.
+_NAME_FIELDS = ("name", "key", "Name", "Key")
+_VALUE_FIELDS = ("value", "Value")
 _PLAIN_NAME = re.compile(r"[\w .-]{1,80}")
 # Yields the values inside a value, gets each masked with its count, and returns the whole so.
 _Masking = Generator[Any, Any, tuple[Any, int]]
@@ -202,13 +205,20 @@ def _mask_fields(fields: dict[Any, Any], log: SecretLog | None) -> _Masking:
         if name in _ID_FIELDS and isinstance(value, str):
             masked[key], number = value, 0
         elif isinstance(value, str):
-            masked[key], number = _mask_named(str(name), value, log)
+            own_name = _name_of(fields) if name in _VALUE_FIELDS else None
+            masked[key], number = _mask_named(own_name or str(name), value, log)
         else:
             masked[key], number = yield value
         count += number + in_name
     if count == 0:
         return fields, 0
     return masked, count
+
+
+def _name_of(fields: dict[Any, Any]) -> str | None:
+    """Return the name of an object that has a name and a value."""
+    names = (fields.get(name) for name in _NAME_FIELDS)
+    return next((name for name in names if isinstance(name, str)), None)
 
 
 def _mask_named(name: str, value: str, log: SecretLog | None) -> tuple[str, int]:
@@ -231,7 +241,12 @@ def _mask_items(items: list[Any] | tuple[Any, ...], log: SecretLog | None) -> _M
     """Mask the items of a list, and the arguments of a command that follow an option."""
     if items and all(isinstance(item, str) for item in items):
         texts = _mask_arguments([str(item) for item in items], log)
-        return (list(texts.texts), texts.total) if texts.total else (items, 0)
+        if texts.total:
+            return list(texts.texts), texts.total
+        if len(items) == 2:  # such as a header and its value
+            value, count = _mask_named(items[0], items[1], log)
+            return ([items[0], value], count) if count else (items, 0)
+        return items, 0
     masked: list[Any] = []
     count = 0
     for item in items:
