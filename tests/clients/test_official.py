@@ -43,12 +43,14 @@ def python(release: str, version: int) -> list[str]:
 CLIENTS: dict[str, tuple[int, Callable[[], list[str]]]] = {
     "TypeScript 2.4.0, version 1": (1, lambda: typescript(1)),
     "TypeScript 2.4.0, version 2": (2, lambda: typescript(2)),
+    "Python 0.9.0": (1, lambda: python("0.9.0", 1)),
     "Python 0.12.1": (1, lambda: python("0.12.1", 1)),
     "Python 1.0.0rc3, version 1": (1, lambda: python("1.0.0rc3", 1)),
     "Python 1.0.0rc3, version 2": (2, lambda: python("1.0.0rc3", 2)),
 }
 
 
+STDIO_ONLY = {"Python 0.9.0"}
 # The clients that the default tier runs over the network.
 NETWORK_SAMPLE = {("TypeScript 2.4.0, version 1", "http"), ("Python 1.0.0rc3, version 2", "ws")}
 
@@ -100,6 +102,7 @@ def test_official_client_creates_lists_prompts_loads_and_deletes_a_session(
             id=f"{name} over {scheme}",
         )
         for name in CLIENTS
+        if name not in STDIO_ONLY
         for scheme in ("http", "ws")
     ],
 )
@@ -133,6 +136,35 @@ def check_cycle(report: dict[str, Any], version: int) -> None:
     assert report.get("deleted", -32002) == -32002
     assert report.get("held", -32800) == -32800
     assert report.get("loggedOut", -32000) == -32000
+
+
+@pytest.mark.parametrize(
+    ("package", "called"),
+    [
+        ("@agentclientprotocol/sdk@1.9.0", 15),
+        pytest.param("@agentclientprotocol/sdk@0.20.0", 14, marks=pytest.mark.full),
+        pytest.param("@zed-industries/agent-client-protocol@0.4.5", 8, marks=pytest.mark.full),
+    ],
+)
+def test_first_interface_of_the_typescript_client_calls_every_method_that_it_has(
+    testbed: AcpTestbed, package: str, called: int
+) -> None:
+    script, name = HERE / "ts_connection.mjs", package.rpartition("@")[0]
+    command = [toolbox.node(), str(script), str(toolbox.node_packages(package)), name]
+    report = json.loads(run([*command, json.dumps(agent(testbed)), str(testbed.directory)]))
+    assert len(report.pop("called")) == called
+    assert report == {
+        "version": 1,
+        "stopReason": "end_turn",
+        "listed": 1,
+        "cancelled": "cancelled",
+        "replayed": [
+            *("agent_message_chunk", "agent_thought_chunk", "plan"),
+            *("tool_call", "tool_call_update", "user_message_chunk"),
+        ],
+        "asked": 1,
+        "exit": 0,
+    }
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,26 @@ from segue.hub.webhooks.payload import encode_payload, event_id
 from segue.model import clock, ids
 from segue.model.webhooks.delivery import Delivery
 from tests.clients.rest_server import Server, serving
-from tests.clients.toolbox import node, node_packages, python_with, source_of
+from tests.clients.toolbox import PACKAGES, node, node_packages, python_with, source_of
 from tests.interfaces.rest.api import HEADERS
 
 CYCLE = Path(__file__).with_name("rest_cycle.py")
 UNWRAP = Path(__file__).with_name("webhook_unwrap.mjs")
 TS_CYCLE = Path(__file__).with_name("rest_cycle.mjs")
+PYTHON_VERSIONS = [
+    *("0.94.1", "0.105.0", "0.109.2", "0.115.0", "0.125.0"),
+    *("1.0.0", "1.17.0", "2.0.0", "2.3.0", "2.8.0", "2.9.0", "2.10.0"),
+]
+TYPESCRIPT_VERSIONS = [
+    "0.105.0",
+    "0.109.1",
+    "0.122.0",
+    "0.137.0",
+    "1.0.0",
+    "1.3.0",
+    "1.8.0",
+    "1.10.0",
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("version", ["0.94.1", "0.109.2", "0.125.0", "1.17.0", "2.8.0", "2.10.0"])
+@pytest.mark.parametrize("version", PYTHON_VERSIONS)
 def test_official_python_client_uses_every_part_of_a_session(server: Server, version: str) -> None:
     done = subprocess.run(
         [python_with(f"anthropic=={version}"), "-W", "ignore", str(CYCLE), server.url, server.key],
@@ -40,13 +54,15 @@ def test_official_python_client_uses_every_part_of_a_session(server: Server, ver
     assert done.stdout == f"anthropic {version}: all is well\n"
 
 
-@pytest.mark.parametrize("version", ["0.109.1", "0.137.0", "1.8.0", "1.10.0"])
+@pytest.mark.parametrize("version", TYPESCRIPT_VERSIONS)
 def test_official_typescript_client_uses_every_part_of_a_session(
     server: Server, version: str
 ) -> None:
     name = f"anthropic-{version.rsplit('.', 1)[0]}"  # as package.json calls it
+    is_listed = name in json.loads(PACKAGES.read_text())["dependencies"]
+    packages = node_packages(*([] if is_listed else [f"{name}@npm:@anthropic-ai/sdk@{version}"]))
     done = subprocess.run(
-        [node(), TS_CYCLE, node_packages(), name, server.url, server.key],
+        [node(), TS_CYCLE, packages, name, server.url, server.key],
         capture_output=True,
         text=True,
         timeout=240,
