@@ -56,7 +56,7 @@ _WORDS = {
     "apihash": "",
 }
 # One of these is in each text in which a word makes a value secret, or a URL has a password.
-SIGNS = (*_WORDS, *_RARE_WORDS, "://")
+SIGNS = (*_WORDS, *_RARE_WORDS, "://", "@", "connect")
 
 
 @cache
@@ -118,7 +118,8 @@ def _sentence() -> re.Pattern[str]:
     """Return the pattern from a word to the secret that a sentence introduces."""
     return re.compile(
         r"(?P<between>(?: (?!is |was |to |ist |lautet )[\w@'/().-]{1,30}){0,5})[\"'`*]{0,2}"
-        r"(?:(?: is now| is| was| are| ?:| to| =| be| ->| →| as| ist| lautet| es| est)[:=]?\s{1,3}"
+        r"(?:(?:'s| is now| is| was| are| ?:| to| =| be| ->| →| as| ist| lautet| es| est)[:=]?"
+        r"\s{1,3}"
         r"|[是：为は]\s{0,3})"
         r"[\"'`*(]{0,3}"
         r"(?P<value>[^\s\"'`]{6,200})",
@@ -193,7 +194,7 @@ def _find_after(text: str, word: str, start: int, end: int) -> Iterator[tuple[in
     if match and (span := _accepted(text, start, match, word, password=is_password)):
         yield *span, kind
     if is_password:
-        yield from _generated_later(text, end)
+        yield from _generated_later(text, start, end)
     if word.startswith(("auth", "credential")):
         yield from _after_user(text, end)
     if word.startswith("auth") or "x-" in text[max(0, start - 30) : start].lower():
@@ -216,6 +217,7 @@ _PASS_NAMES = re.compile(
     re.IGNORECASE,
 )
 _PASS_FIELD = re.compile(r"\\*[\"']?[ \t]{0,3}[:=][ \t]{0,3}\\*[\"'`]")
+_PASS_VALUE = re.compile(r"[ \t]*[:=][ \t]{1,4}(?P<value>[^\s\"'`(]{8,100})")
 _PASS_LINE = re.compile(r"[ \t]*:[ \t]{1,4}[^\s\"']{6,100}[ \t]*(?:\r?\n|\Z)")
 
 
@@ -227,8 +229,10 @@ def _is_pass_name(text: str, start: int, end: int) -> bool:
     if before.isalpha():
         is_part = before.islower() and text[start].isupper()  # `smtpPass`
         return is_part or _PASS_NAMES.search(text, max(0, start - 12), start) is not None
+    value = _PASS_VALUE.match(text, end)
     return bool(
-        _PASS_FIELD.match(text, end)
+        (value and is_generated_password(value["value"]))
+        or _PASS_FIELD.match(text, end)
         or _PASS_LINE.match(text, end)
         or text.startswith((" is ", " → "), end)
     )
@@ -253,10 +257,15 @@ _CALLED = re.compile(
 _INSERTED = re.compile(
     r"[^()\n]{0,200}\)\s{0,4}VALUES\s{0,4}\((?P<values>[^()\n]{1,400})\)", re.IGNORECASE
 )
+# A command that names a password, and what it prints.
+_PRINTED = re.compile(
+    r"[^\n]{0,120}\n[ \t>+]{0,20}[\"'`]?(?P<value>[^\s\"'`()\[\]{};:,<>|=/]{8,100})[\"'`]?"
+    r"[ \t]*(?:\r?\n|\Z)"
+)
 _QUOTED = re.compile(r"\\*'([^\s'\\]{8,100})\\*'")
 
 
-def _generated_later(text: str, end: int) -> Iterator[tuple[int, int, str]]:
+def _generated_later(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
     """Yield generated passwords that follow the name of one in the same statement."""
     if (called := _CALLED.match(text, end)) and is_generated_password(called["value"]):
         yield *called.span("value"), "password"
@@ -264,6 +273,10 @@ def _generated_later(text: str, end: int) -> Iterator[tuple[int, int, str]]:
         for quoted in _QUOTED.finditer(text, *inserted.span("values")):
             if is_generated_password(quoted[1]):
                 yield *quoted.span(1), "password"
+    if text[start - 1 : start].isalnum():
+        return
+    if (printed := _PRINTED.match(text, end)) and is_generated_password(printed["value"]):
+        yield *printed.span("value"), "password"
 
 
 def _after_user(text: str, end: int) -> Iterator[tuple[int, int, str]]:
@@ -445,7 +458,7 @@ def _is_setting(text: str, position: int, match: re.Match[str], end: int) -> boo
         return False
     line_start = _line_start(text, position, 3 * _MAX_NAME_CHARACTERS)
     name = _LINE_MARK.sub("", text[line_start:position]) + text[position : match.end("name")]
-    if not re.fullmatch(r"[\w.-]+", name) or name.startswith(("self.", "this.")):
+    if not re.fullmatch(r"%?[\w.-]+", name) or name.startswith(("self.", "this.")):
         return False
     if text[match.end("name") : match.start("value")] == "=":
         is_word = value.replace(".", "_").isidentifier() and ordinary_share(value) >= 0.6
@@ -541,6 +554,34 @@ def _credentials() -> re.Pattern[str]:
     return re.compile(
         r"(?P<user>[^\s/@:\"'`<>\\?#]{0,200})(?::(?P<password>[^\s@\"'`<>]{1,300}))?@(?=[\w\[$.-])"
     )
+
+
+_USER = re.compile(r"(?<![\w.@:-])[\w.-]{1,40}:(?P<password>[^\s:@/\"'`<>(){}\[\],;]{8,60})\Z")
+_HOST = re.compile(
+    r"@(?:\d{1,3}(?:\.\d{1,3}){3}|localhost|[\w-]{1,60}(?:\.[\w-]{1,60}){1,5})(?![\w@])"
+)
+_CONNECTION = re.compile(r"connect[\w.]{0,20}\([^()\n]{0,300}", re.IGNORECASE)
+_ARGUMENT = re.compile(r"[\"']([^\s\"']{8,60})[\"']")
+
+
+def find_in_connections(text: str, lower: str) -> Iterator[tuple[int, int, str]]:
+    """Yield passwords in `user:password@host`, and in the arguments of calls that connect."""
+    position = text.find("@")
+    while position >= 0:
+        if _HOST.match(text, position):
+            user = _USER.search(text[max(0, position - 110) : position])
+            if user and is_generated_password(user["password"]):
+                yield position - len(user["password"]), position, "url-password"
+        position = text.find("@", position + 1)
+    position = lower.find("connect")
+    while position >= 0:
+        end = position + 1
+        if call := _CONNECTION.match(text, position):
+            end = call.end()
+            for argument in _ARGUMENT.finditer(text, position, end):
+                if "." not in argument[1] and is_generated_password(argument[1]):
+                    yield *argument.span(1), "password"
+        position = lower.find("connect", end)
 
 
 def find_in_urls(text: str) -> Iterator[tuple[int, int, str]]:

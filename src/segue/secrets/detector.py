@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from segue.secrets import assignments, options, private_keys, terminal_codes
-from segue.secrets.assignments import find_by_words, find_in_urls
+from segue.secrets.assignments import find_by_words, find_in_connections, find_in_urls
 from segue.secrets.kubernetes import find_in_kubernetes_secrets
 from segue.secrets.options import find_in_options, has_options
 from segue.secrets.prefixed import find_infixed, find_prefixed, has_broken_keys
@@ -115,6 +115,7 @@ def _find_all(text: str, depth: int) -> Iterator[Secret]:
     for matches in (
         find_infixed(text),
         find_in_urls(text),
+        find_in_connections(text, lower),
         find_in_options(text),
         find_in_kubernetes_secrets(text),
         find_by_words(text, lower),
