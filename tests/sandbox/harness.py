@@ -82,6 +82,7 @@ class Sandbox:
         self.proxy_port = proxy_port
         self.uid = uid
         self.files = files
+        self._killed_for_memory = _killed_for_memory()
         self.as_user: dict[str, Any] = {}
         if uid != os.getuid():
             self.as_user = {"user": uid, "group": uid, "extra_groups": []}
@@ -135,7 +136,11 @@ class Sandbox:
         if answer is None:
             code = self.process.wait(ANSWER_SECONDS)
             assert self.process.stderr is not None
-            raise SandboxEnded(f"exit code {code}: {self.process.stderr.read()}")
+            killed = _killed_for_memory() - self._killed_for_memory
+            raise SandboxEnded(
+                f"exit code {code}; since its start, the kernel killed {killed} processes for"
+                f" memory; standard error: {self.process.stderr.read()}"
+            )
         assert "error" not in answer, answer["error"]
         return Answer(answer.get("value"), answer.get("errno"))
 
@@ -166,7 +171,13 @@ for code in codes:
 
 
 class SandboxEnded(Exception):
-    """The sandboxed process ended; the message has its exit code and its standard error."""
+    """The sandboxed process ended; the message has what may tell why."""
+
+
+def _killed_for_memory() -> int:
+    """Return how many processes the kernel has killed for want of memory: sandboxes come first."""
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 @contextmanager
