@@ -35,7 +35,7 @@ class TranscriptLines:
     def __init__(
         self, path: str, metadata: Entry | None = None, *, mark_inactive: bool = False
     ) -> None:
-        """With `mark_inactive`, mark the lines that are not on the active branch."""
+        """Open a transcript. `mark_inactive` marks the lines that are not on the active branch."""
         self.path = path
         self.metadata = metadata
         with safe_io.open_for_reading(path) as (descriptor, status):

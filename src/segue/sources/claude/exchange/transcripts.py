@@ -188,7 +188,7 @@ class ClaudeCopy:
     derived_extra: Mapping[str, Any] = event_codec.DERIVED
 
     def __init__(self, path: str, bundle: SessionBundle) -> None:
-        """Raises UnreadableFile if the file was replaced or truncated since it was read."""
+        """Keep the position of a copy. Raises UnreadableFile if its file was replaced meanwhile."""
         self.bundle = bundle
         self.id = ids.parse(bundle.native_id) or bundle.native_id.lower()
         self.checkpoint = _encode_position(path, pull.position_of(bundle))
