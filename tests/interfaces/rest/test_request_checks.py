@@ -203,3 +203,23 @@ async def test_errors_describe_a_form_of_text_without_its_regular_expression(
         sent = {"name": "a", "model": "demo", "mcp_servers": [server]}
         error = await api.fails(400, "POST", "/v1/agents", sent)
         assert error == "mcp_servers[0].url: expected a URL that begins with http:// or https://"
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b'{"title": ', "is not valid JSON"),
+        (b"\xff", "is not valid JSON"),
+        (rb'{"title": "\ud83d\ude00"', "is not valid JSON"),
+        (rb'{"title": "cut \ud83d"}', "has text with half a character"),
+        (rb'{"title": "cut \ude00"}', "has text with half a character"),
+    ],
+)
+async def test_body_that_cannot_be_read_is_400_and_says_why(
+    tmp_path: Path, body: bytes, problem: str
+) -> None:
+    async with open_api(tmp_path) as api:
+        headers = {**HEADERS, "x-api-key": api.key, "content-type": "application/json"}
+        response = await api.client.post("/v1/sessions", content=body, headers=headers)
+        assert response.status_code == 400
+        assert problem in response.json()["error"]["message"]

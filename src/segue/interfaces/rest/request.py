@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +21,10 @@ from segue.model.session import Session
 
 from .context import RestContext
 from .params import Params
+
+_HALF_CHARACTER = re.compile(  # a surrogate without its other half
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"
+)
 
 API_VERSIONS = (b"2023-06-01", b"2026-10-21")
 MANAGED_AGENTS = frozenset({"managed-agents-2026-04-01"})
@@ -113,7 +118,10 @@ class RestRequest:
         except msgspec.ValidationError as error:
             raise InvalidInput(codec.explain(error)) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            raise InvalidInput("the request body is not valid JSON") from None
+            problem = "is not valid JSON"
+            if _HALF_CHARACTER.search(data):
+                problem = "has text with half a character, such as \\ud83d; send whole characters"
+            raise InvalidInput(f"the request body {problem}") from None
 
     async def stored_body(self, type: type[T]) -> T:
         """Return the request's JSON body, which becomes a record.
