@@ -8,8 +8,9 @@ import asyncio
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ from segue.model.content import as_content
 from segue.model.errors import StoreCorrupt
 from segue.model.event import Created, InfoChanged, UserMessage
 from segue.model.query import Query
-from segue.store.sqlite import SQLiteStore
+from segue.store.sqlite import SQLiteStore, writer
+from segue.store.sqlite import connection as connections
 from segue.store.sqlite.search_index import complete_index, index_path
 from tests.faults import audit
 from tests.faults.ledger import seed
@@ -144,6 +146,40 @@ def recording(tmp_path: Path, chance: random.Random) -> Recording:
     recording = Recording(tmp_path)
     asyncio.run(recording.make(chance))
     return recording
+
+
+async def test_every_acknowledged_change_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other tests rely on it: they damage only what was written after the acknowledgement."""
+    statements: list[str] = []
+
+    def connect(path: Path, **options: Any) -> sqlite3.Connection:
+        connection = connections.connect(path, **options)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    monkeypatch.setattr(writer, "connect", connect)
+    store = SQLiteStore.open(tmp_path / "segue.db")
+    session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
+    body = UserMessage(content=as_content("hello"))
+    changes: list[Callable[[], Awaitable[Any]]] = [
+        lambda: store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")]),
+        lambda: store.change(WORKSPACE, session.id, lambda _: [body]),
+        lambda: store.put_inbox(WORKSPACE, session.id, "prompt", "p", {}),
+        lambda: store.acquire(WORKSPACE, session.id, "holder"),
+        lambda: store.purge(WORKSPACE, session.id, lambda _: None),
+    ]
+    for change in changes:
+        # Without a sync, and the next change sets its own level.
+        await store.ack(WORKSPACE, session.id, 1)
+        statements.clear()
+        await change()
+        level = next(line for line in statements if line.startswith("PRAGMA synchronous"))
+        assert level == "PRAGMA synchronous = FULL"
+        assert statements.index(level) < statements.index("BEGIN IMMEDIATE")
+        assert statements.index("BEGIN IMMEDIATE") < statements.index("COMMIT")
+    await store.close()
 
 
 @pytest.mark.parametrize("copies", COPIES)

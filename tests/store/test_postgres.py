@@ -376,6 +376,16 @@ async def test_close_sends_all_signals_first(url: str) -> None:
         await recorder.wait_for(Signal("events", WORKSPACE, session.id))
 
 
+async def test_commits_wait_for_the_disk_after_a_notification_did_not(url: str) -> None:
+    async with open_store(url) as store, open_store(url) as reader:
+        recorder = SignalRecorder(reader)
+        session = await create_session(store)
+        await recorder.wait_for(Signal("events", WORKSPACE, session.id))
+        sql = "SELECT current_setting('synchronous_commit')"
+        assert await store._database.fetch(sql) == [("on",)]
+        assert await store._watcher._connection.fetch(sql) == [("on",)]
+
+
 async def test_signals_of_a_short_time_share_a_notification(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
