@@ -184,46 +184,50 @@ async def generate(store: PostgresStore, connection: Any, first: int, last: int)
     await connection.execute("VACUUM ANALYZE segue.sessions, segue.search")
 
 
-async def measure_lists(bench: Bench, url: str, count: int) -> None:
-    """Compare a list of 50, with few and with many sessions, and search."""
-    store, connection = await PostgresStore.open(url), await asyncpg.connect(url, **OPTIONS)
-    pool = await create_pool(url)
-    floor, first_median, known = Floor(pool), 0.0, 0
-    rounds = 20 if bench.quick else 200
-
-    async def list_sessions() -> None:
-        assert len(await store.page(WORKSPACE, Query(limit=50))) == 50
-
-    for sessions in dict.fromkeys((min(FEW, count), count)):
+async def measure_lists(bench: Bench, few_url: str, url: str, count: int) -> None:
+    """Compare a list of 50 in a database with few sessions and in one with many, and search."""
+    cases, stores, pools = {}, [], []
+    for sessions, database in {min(FEW, count): few_url, count: url}.items():
+        store = await PostgresStore.open(database)
+        pool = await create_pool(database)
         start = time.perf_counter()
-        await generate(store, connection, known + 1, sessions)
-        known = sessions
+        async with pool.acquire() as connection:
+            await generate(store, connection, 1, sessions)
         bench.progress(f"generated {sessions:,} sessions in {time.perf_counter() - start:.0f} s")
-        times = await time_cases({"segue": list_sessions, "asyncpg": floor.list}, rounds)
-        ratio = times["segue"].median / times["asyncpg"].median
+
+        async def list_sessions(store: PostgresStore = store) -> None:
+            assert len(await store.page(WORKSPACE, Query(limit=50))) == 50
+
+        cases |= {f"segue {sessions}": list_sessions, f"asyncpg {sessions}": Floor(pool).list}
+        stores.append(store)
+        pools.append(pool)
+    times = await time_cases(cases, 20 if bench.quick else 500)
+    medians = {case: times[case].median * 1e3 for case in cases}
+    for sessions in dict.fromkeys((min(FEW, count), count)):
+        own, floor = medians[f"segue {sessions}"], medians[f"asyncpg {sessions}"]
         bench.row(
             f"a list of 50 among {sessions:,} sessions, compared with asyncpg",
             target=f"≤ {MAX_LIST_RATIO:g}x",
-            ok=ratio <= MAX_LIST_RATIO,
-            segue=times["segue"].median * 1e3,
-            asyncpg=times["asyncpg"].median * 1e3,
+            ok=own / floor <= MAX_LIST_RATIO,
+            segue=own,
+            asyncpg=floor,
             unit="ms",
-            ratio=ratio,
+            ratio=own / floor,
         )
-        first_median = first_median or times["segue"].median
-    growth = times["segue"].median / first_median
+    growth = medians[f"segue {count}"] / medians[f"segue {min(FEW, count)}"]
     bench.row(
         f"the same list among {count:,} sessions, compared with {min(FEW, count):,}",
         target=f"≤ {MAX_GROWTH:g}x",
         ok=growth <= MAX_GROWTH,
         ratio=growth,
     )
-    await measure_searches(bench, store, count)
-    size = await connection.fetchval("SELECT pg_database_size(current_database())")
+    await measure_searches(bench, stores[-1], count)
+    size = await pools[-1].fetchval("SELECT pg_database_size(current_database())")
     bench.note(f"{count:,} sessions without events take {size / 1e6:,.0f} MB with all indexes.")
-    await pool.close()
-    await connection.close()
-    await store.close()
+    for pool in pools:
+        await pool.close()
+    for store in stores:
+        await store.close()
 
 
 async def measure_searches(bench: Bench, store: PostgresStore, count: int) -> None:
@@ -476,18 +480,19 @@ def main() -> int:
     count = 2_000 if bench.quick else bench.numbers["sessions"]
     kill_seconds = 4.0 if bench.quick else bench.numbers["kill-seconds"]
 
-    async def measure(url: str, directory: Path) -> None:
-        await measure_lists(bench, url, count)
+    async def measure(few_url: str, url: str, directory: Path) -> None:
+        await measure_lists(bench, few_url, url, count)
         await measure_appends(bench, url)
         await measure_processes(bench, url, directory)
         await measure_losses(bench, url, directory, kill_seconds)
 
     with (
         running_server() as server,
+        fresh_database(server) as few_url,
         fresh_database(server) as url,
         temporary_directory() as directory,
     ):
-        asyncio.run(measure(url, directory))
+        asyncio.run(measure(few_url, url, directory))
     one, _, fifteen = os.getloadavg()
     bench.note(f"Load at the end: {one:.1f} in the last minute, {fifteen:.1f} in the last 15.")
     return bench.finish()
