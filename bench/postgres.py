@@ -295,7 +295,7 @@ async def measure_appends(bench: Bench, url: str) -> None:
 
 
 async def measure_size(bench: Bench, store: PostgresStore, pool: Any) -> None:
-    """Compare what long messages take in the database with their JSON."""
+    """Compare the size of long messages in the database with that of their JSON."""
     sql = "SELECT pg_database_size(current_database())"
     words, rng = Vocabulary(), random.Random(6)
     sessions, before, body_bytes = await new_sessions(store), await pool.fetchval(sql), 0
