@@ -30,6 +30,13 @@ def test_command_prints_each_rule_and_what_is_wrong(run: Run) -> None:
     assert "4 passed, 1 failed" in done.stdout
 
 
+def test_command_refuses_a_check_that_does_not_exist(run: Run) -> None:
+    done = run("acp-check", "--only", "SESSIONS", "--", sys.executable, str(AGENT))
+    assert done.returncode == 2 and done.stdout == ""
+    assert "there is no check 'SESSIONS'; there are those of " in done.stderr
+    assert "LIST" in done.stderr
+
+
 def test_command_explains_a_program_that_is_no_agent(run: Run) -> None:
     for program, message in (("no-such-program", "cannot start"), ("true", "the agent ended")):
         done = run("acp-check", program)

@@ -76,8 +76,13 @@ async def check_agent(
     """Run the checks of each version that the agent supports, and return the results.
 
     `only` has the ids of checks, or the beginnings of ids. Raises CheckFailed if the agent cannot
-    be initialized at all.
+    be initialized at all, and ValueError if no check has an id of `only`.
     """
+    ids = [*(check.id for check in CHECKS), *MESSAGES]
+    for name in only:
+        if not any(id.startswith(name) for id in ids):
+            groups = dict.fromkeys(id.partition("-")[0] for id in ids)
+            raise ValueError(f"there is no check {name!r}; there are those of {', '.join(groups)}")
     runner = _Runner(connect, timeout, prompts or Prompts(), only, on_result)
     supported: list[int] = []
     for version in versions:

@@ -147,6 +147,8 @@ def acp_check_command(
         raise click.ClickException(f"cannot start {words[0]!r}: {error.strerror}") from None
     except CheckFailed as error:
         raise click.ClickException(str(error)) from None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--only") from None
     click.echo(report.to_json() if as_json else report.to_text())
     if report.failures:
         raise SystemExit(1)
