@@ -316,12 +316,12 @@ def test_names_of_fields_and_options_make_short_values_secret() -> None:
         {"headers": [["X-Api-Key", "e508a9d445c8392d2ac92081c668e2ed"]]},
     ],
 )
-def test_the_name_beside_a_value_makes_it_secret(value: object) -> None:
+def test_the_name_next_to_a_value_makes_it_secret(value: object) -> None:
     masked, count = mask_value(value)
     assert count == 1 and "[masked]" in str(masked)
 
 
-def test_a_name_beside_an_ordinary_value_changes_nothing() -> None:
+def test_a_name_next_to_an_ordinary_value_changes_nothing() -> None:
     value = {"items": [{"name": "sort_key", "value": "created_at"}, ["key", "value"]]}
     assert mask_value(value) == (value, 0)
 
