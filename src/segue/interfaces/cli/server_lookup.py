@@ -83,10 +83,11 @@ async def running_servers(hub: Hub) -> AsyncGenerator[str]:
     """Yield the URLs of the servers that have proved that they serve this hub's store.
 
     The files in the data directory may be of servers that were killed, and another program may
-    listen on their ports now.
+    listen on their ports now. Once a server is found, nothing waits long for a slow one.
     """
     from http.client import HTTPException
 
+    is_first = True
     for path in sorted(hub.data_dir.glob("server.*.json")):
         proved = False
         # Skips servers that were killed or do not answer, other programs on their ports, and files
@@ -94,9 +95,10 @@ async def running_servers(hub: Hub) -> AsyncGenerator[str]:
         with suppress(OSError, HTTPException, ValueError, KeyError, TypeError):
             url = str(json.loads(path.read_text())["url"])
             is_live = _is_running(int(path.name.split(".")[1]))
-            seconds = LIVE_SERVER_SECONDS if is_live else DEAD_SERVER_SECONDS
+            seconds = LIVE_SERVER_SECONDS if is_live and is_first else DEAD_SERVER_SECONDS
             proved = await _serves_store(hub, url, seconds)
         if proved:
+            is_first = False
             yield url
 
 
