@@ -229,6 +229,7 @@ def test_hashes_ids_and_pictures_are_no_secrets() -> None:
         ("psexec.py admin:Zx9-qq71Lm!@10.0.0.1", "Zx9-qq71Lm"),
         ("pymysql.connect('h', 'root', 'Zx9-qq71Lm!', 'db')", "Zx9-qq71Lm"),
         ("$ cat /run/secrets/db_password\nZx9-qq71Lm!\n$ ls", "Zx9-qq71Lm"),
+        ("DB_PASSWORD ?= Zx9-qq71Lm\n", "Zx9-qq71Lm"),
         ("%prod.db.password=Zx9-qq71Lm\n", "Zx9-qq71Lm"),
         ("SECRET_KEY=django-insecure-vk^#_pg29p!txuhs5rj(6pzo_zk8+m!)b199&^ju)anmox-_b(",
          "199&^ju)anmox"),

@@ -510,7 +510,7 @@ def _is_plain(text: str, position: int, match: re.Match[str]) -> bool:
     start = _line_start(text, position, _MAX_NAME_CHARACTERS)
     line = _LINE_MARK.sub("", text[start:position])
     name = line.rsplit(" ", 1)[-1] + text[position : match.end("name")]
-    if match["operator"] == "=":
+    if match["operator"] in ("=", "?=", ":="):
         word = text[start:position].rsplit(" ", 1)[-1]
         is_variable = _VARIABLE.search(name) is not None
         is_option = _SETTING_OPTION.search(line) is not None
