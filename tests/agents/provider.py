@@ -324,7 +324,8 @@ async def _responses(steps: Sequence[Step], provider: Provider) -> AsyncIterator
                 item |= {"name": step.name, "arguments": ""}
                 done = {**item, "arguments": text}
                 kind, more, opened = "function_call_arguments", {}, ""
-        yield event("output_item.added", output_index=index, item={**item, "id": id})
+        item |= {"id": id, "status": "in_progress"}
+        yield event("output_item.added", output_index=index, item=item)
         if opened:  # an empty chunk would end the response
             yield opened
         for delta in _split(text):
@@ -333,7 +334,7 @@ async def _responses(steps: Sequence[Step], provider: Provider) -> AsyncIterator
         yield event("output_item.done", output_index=index, item=done)
     usage = {
         "input_tokens": provider.input_tokens,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens": 7,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": provider.input_tokens + 7,

@@ -20,6 +20,7 @@ UNUSED = {
     "anthropic.resources.beta.organization.organization",
     "anthropic.types.beta.sessions.beta_managed_agents_session_event",
     "openai.types.beta",
+    "openai.lib.streaming.responses._events",
     "openai.resources.fine_tuning.fine_tuning",
 }
 TURN = """
@@ -124,7 +125,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (directory / "fruit.py").write_text("class Apple: pass\nclass Pear: pass\n")
     (directory / "tools.py").write_text("def knife(): return 'cut'\n")
     monkeypatch.setattr(lazy_imports, "_PACKAGES", ("lazy_shop",))
-    monkeypatch.setattr(lazy_imports, "_SELDOM_USED", {"lazy_shop.cook": "lazy_shop.fruit"})
+    monkeypatch.setattr(lazy_imports, "_SELDOM_USED", {"lazy_shop.cook": ("lazy_shop.fruit",)})
     monkeypatch.setattr(lazy_imports, "_RUN_ON_USE", ())
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", [lazy_imports._Finder(), *sys.meta_path])

@@ -30,11 +30,15 @@ _PACKAGES = (
 )
 # Packages of which only some modules are used. They also do more than to export names.
 _RUN_ON_USE = ("pydantic_ai.agent", "pydantic_ai.capabilities")
-# By module: a module that it imports and seldom uses. A dot at the end: all modules below it.
+# By module: modules that it imports and seldom uses. A dot at the end: all modules below it.
 _SELDOM_USED = {
-    "pydantic_ai._function_schema": "pydantic_ai._griffe",  # for tools that are Python functions
-    "anthropic.resources.beta.beta": "anthropic.resources.beta.",  # the classes of all resources
-    "anthropic.lib.streaming": "anthropic.lib.streaming.",  # for its own kind of streams
+    "pydantic_ai._function_schema": ("pydantic_ai._griffe",),  # for tools that are functions
+    "anthropic.resources.beta.beta": ("anthropic.resources.beta.",),  # all other resources
+    "anthropic.lib.streaming": ("anthropic.lib.streaming.",),  # for its own kind of streams
+    "openai.resources.responses.responses": (
+        *("openai.lib._response_resources", "openai.lib.streaming.responses."),  # the same
+        *("openai.resources.responses.input_items", "openai.resources.responses.input_tokens"),
+    ),
 }
 
 
@@ -44,9 +48,9 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-def _is_in(name: str, scope: str) -> bool:
-    """Return True if a module is the one of a scope, or below it if the scope ends with a dot."""
-    return name.startswith(scope) if scope.endswith(".") else name == scope
+def _is_in(name: str, scopes: Sequence[str]) -> bool:
+    """Return True if a module is one of `scopes`, or below one that ends with a dot."""
+    return name in scopes or any(scope.endswith(".") and name.startswith(scope) for scope in scopes)
 
 
 class _Finder(MetaPathFinder):
@@ -55,9 +59,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in (*_SELDOM_USED, *_RUN_ON_USE) and not any(
-            _is_in(name, scope) for scope in _PACKAGES
-        ):
+        if name not in (*_SELDOM_USED, *_RUN_ON_USE) and not _is_in(name, _PACKAGES):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or not isinstance(spec.loader, SourceFileLoader):
@@ -85,10 +87,10 @@ class _LazyLoader(Loader):
             return
         attributes = dict(vars(module))
         try:
-            if (scope := _SELDOM_USED.get(spec.name)) is not None:
-                self._execute(module, _Importer(spec.parent, scope))
+            if (scopes := _SELDOM_USED.get(spec.name)) is not None:
+                self._execute(module, _Importer(spec.parent, scopes))
             else:
-                self._execute(module, _Importer(spec.parent, f"{spec.name}."))
+                self._execute(module, _Importer(spec.parent, (f"{spec.name}.",)))
                 _look_up_names_on_use(module)
         except Exception:
             vars(module).clear()
@@ -107,11 +109,11 @@ class _LazyLoader(Loader):
 
 
 class _Importer:
-    """Replaces `__import__` for one module: names of the modules of a scope become stand-ins."""
+    """Replaces `__import__` for one module: names of the modules of `scopes` become stand-ins."""
 
-    def __init__(self, package: str, scope: str) -> None:
+    def __init__(self, package: str, scopes: Sequence[str]) -> None:
         self._package = package
-        self._scope = scope
+        self._scopes = scopes
         self.is_active = True
 
     def __call__(
@@ -125,9 +127,9 @@ class _Importer:
         names = fromlist or ()
         if self.is_active and level and names and "*" not in names:
             source = resolve_name("." * level + name, self._package)
-            if _is_in(source, self._scope):
+            if _is_in(source, self._scopes):
                 return _Names({item: _StandIn(source, item) for item in names})
-            submodules = {item for item in names if _is_in(f"{source}.{item}", self._scope)}
+            submodules = {item for item in names if _is_in(f"{source}.{item}", self._scopes)}
             if submodules:
                 values = {item: _StandIn(f"{source}.{item}") for item in submodules}
                 if others := [item for item in names if item not in submodules]:
