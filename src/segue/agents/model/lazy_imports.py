@@ -174,6 +174,12 @@ class _StandIn:
     def __getitem__(self, parameter: Any) -> _StandIn:
         return _StandIn(*self._source, parameters=(*self._parameters, parameter))
 
+    def __or__(self, other: Any) -> Any:
+        return self.resolve() | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.resolve()
+
     def __instancecheck__(self, instance: object) -> bool:
         return isinstance(instance, self.resolve())
 
