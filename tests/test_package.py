@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -196,6 +197,12 @@ def test_a_release_has_a_list_of_its_components_and_hashes_of_its_files(
         f"{component['name']}=={component['version']}" for component in document["components"]
     }
     assert listed <= {line for line in pinned if not line.startswith("#")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [line for extra in EXTRAS for line in project["optional-dependencies"][extra]]
+    names = {component["name"] for component in document["components"]}
+    for requirement in map(Requirement, [*project["dependencies"], *lines]):
+        if requirement.marker is None or requirement.marker.evaluate():
+            assert canonicalize_name(requirement.name) in names
     known = {component["bom-ref"] for component in document["components"]}
     assert all(set(entry["dependsOn"]) <= known for entry in document["dependencies"])
     assert sums.name == HASHES
