@@ -22,7 +22,7 @@ from .programs import Home, on_path, unpacked_package
 from .scripted_model import ScriptedModel, script
 
 # The newest release, and those in which a part of the format changed.
-VERSIONS = ("0.169.0", "0.166.0", "0.144.6", "0.128.0", "0.101.0")
+VERSIONS = ("0.169.0", "0.166.0", "0.160.1", "0.144.6", "0.128.0", "0.116.0", "0.101.0")
 _CONFIG = """
 model = "gpt-5.4"
 model_provider = "stub"

@@ -100,7 +100,7 @@ class Copilot(Tool):
 
     name = "copilot"
     versions = ("1.0.102", "1.0.81")
-    older_versions = ("1.0.69", "1.0.43")
+    older_versions = ("1.0.92", "1.0.69", "1.0.43", "1.0.24")
 
     def install(self) -> None:
         package = unpacked_package(f"@github/copilot-linux-x64@{self.version}")
@@ -133,7 +133,7 @@ class Opencode(Tool):
 
     name = "opencode"
     versions = ("1.18.34", "1.17.9")
-    older_versions = ("1.14.41", "1.2.27", "1.1.65")
+    older_versions = ("1.15.13", "1.14.41", "1.3.2", "1.2.27", "1.1.65", "1.0.185")
 
     @property
     def program(self) -> list[str]:
@@ -194,7 +194,7 @@ class Goose(Tool):
 
     name = "goose"
     versions = ("1.52.0", "1.50.0")
-    older_versions = ("0.20.2",)  # the package of Goose 1.37.0
+    older_versions = ("0.20.2", "0.20.1")  # the package of Goose 1.37.0, and the one before
     mode = "auto"
 
     @property
@@ -205,7 +205,7 @@ class Goose(Tool):
     def install(self) -> None:
         package = unpacked_package(f"@aaif/goose-binary-linux-x64@{self.version}")
         self._program = package / "bin" / "goose"
-        self.counts_cached = self.version != "0.20.2"
+        self.counts_cached = not is_older(self.version, "1.0.0")
         self.home.environment |= {
             "PATH": on_path(self._program),
             "GOOSE_PROVIDER": "openai",
@@ -239,7 +239,7 @@ class Gemini(Tool):
 
     name = "gemini"
     versions = ("0.61.0", "0.51.0")
-    older_versions = ("0.45.2", "0.33.2", "0.24.5")
+    older_versions = ("0.57.0", "0.45.2", "0.39.1", "0.33.2", "0.30.1", "0.24.5")
 
     @property
     def program(self) -> list[str]:
@@ -259,7 +259,7 @@ class Gemini(Tool):
             "privacy": {"usageStatisticsEnabled": False},
         }
         write_json(self.home.path / ".gemini/settings.json", settings)
-        self.counts_all = self.version != "0.24.5"  # it joins the replies of a turn
+        self.counts_all = not is_older(self.version, "0.33.0")  # they join the replies of a turn
         if is_older(self.version, "0.40.0"):
             drop_proxies(self.home)
         self.home.environment |= {
@@ -285,7 +285,7 @@ class Qwen(Tool):
 
     name = "qwen"
     versions = ("0.24.4", "0.21.10")
-    older_versions = ("0.15.6", "0.12.0", "0.7.1")
+    older_versions = ("0.23.4", "0.15.6", "0.12.0", "0.10.1", "0.7.1")
 
     def install(self) -> None:
         self._command = node_program(f"@qwen-code/qwen-code@{self.version}", "cli.js")
@@ -313,7 +313,7 @@ class Kimi(Tool):
 
     name = "kimi"
     versions = ("2.1.0", "0.34.0")
-    older_versions = ("0.43.1", "0.20.0")
+    older_versions = ("2.0.2", "0.43.1", "0.20.0")
 
     def install(self) -> None:
         self._command = node_program(f"@moonshot-ai/kimi-code@{self.version}", "dist/main.mjs")
@@ -342,7 +342,7 @@ class ClaudeCode(Tool):
     """Anthropic's Claude Code; before 2.1.113 it was a program for Node."""
 
     name = "claude"
-    versions = ("2.1.326", "2.0.76")
+    versions = ("2.1.328", "2.1.200", "2.0.76", "1.0.128")
 
     def install(self) -> None:
         if is_older(self.version, "2.1.113"):
