@@ -226,6 +226,17 @@ def test_gemini_before_journals_gets_one_object(
     assert listed.row.cwd == cwd
 
 
+@pytest.mark.parametrize(("version", "kept"), [("0.39.1", False), ("0.44.0", True)])
+def test_gemini_that_ignores_compactions_gets_the_summary_and_what_follows(
+    version: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_gemini(tmp_path, version, monkeypatch)
+    write_and_read("gemini", as_events(rich_session("/work")), CLAUDE_NAMES, "/work")
+    (path,) = Path(registry.get("gemini").home()).rglob("session-*.jsonl")
+    text = path.read_text()
+    assert SUMMARY in text and ("What is wrong?" in text) == kept
+
+
 def test_images_of_prompts_are_text_for_gemini_before_0_28(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ _OLDEST_VERSION = (0, 24, 0)  # the oldest one that was tested
 _PROMPT_PARTS = (0, 28, 0)  # the first version that sends the images of a resumed prompt
 _NAMED_PROJECTS = (0, 29, 0)  # before, a project's directory has the hash of the working directory
 _JOURNALS = (0, 39, 0)
+_COMPACTIONS = (0, 44, 0)  # 0.39 ignores that a summary replaces messages; 0.44 is known not to
 _NO_TOKENS = dict.fromkeys(("input", "output", "cached", "thoughts", "tool", "total"), 0)
 _QUOTED = "The user wrote: "
 Record = dict[str, Any]
@@ -50,6 +51,7 @@ class _Form(NamedTuple):
     prompt_images: bool = True
     named_projects: bool = True
     is_journal: bool = True
+    compactions: bool = True
 
 
 class GeminiWriter:
@@ -65,17 +67,19 @@ class GeminiWriter:
     def _form(self) -> _Form:
         version: Version | None = installed_version("gemini")
         if version is None:  # the newest session says it, if there is one
-            return _Form(is_journal=not chats.newest_path(self._home).endswith(".json"))
-        return _Form(version >= _PROMPT_PARTS, version >= _NAMED_PROJECTS, version >= _JOURNALS)
+            is_journal = not chats.newest_path(self._home).endswith(".json")
+            return _Form(is_journal=is_journal, compactions=is_journal)
+        firsts = (_PROMPT_PARTS, _NAMED_PROJECTS, _JOURNALS, _COMPACTIONS)
+        return _Form(*(version >= first for first in firsts))
 
     @property
     def holds(self) -> Holds:
-        """What a session can hold: one object has no place for what a summary replaces."""
+        """What a session can hold: older versions have no place for what a summary replaces."""
         return Holds(
             prompt_images=self._form.prompt_images,
             own_thought=has_text,
             system_messages="text",
-            compactions=self._form.is_journal,
+            compactions=self._form.compactions,
             adjacent_answers=False,
         )
 
