@@ -524,6 +524,20 @@ async def test_unreadable_session_is_named_and_hides_no_other(
     assert (await opened.source.examine()).problems == []
 
 
+async def test_refused_edit_names_the_file(
+    tool: KimiSessions, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tool, turn(NOON, "question", "reply"))
+    assert await opened.rows()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "state.json")
+
+    monkeypatch.setattr(opened.source.reader, "change", refuse)
+    with pytest.raises(StoreError, match=r"changed: .* Permission denied: 'state\.json'"):
+        await opened.source.change(ID, InfoChanged(title="A name"))
+
+
 async def test_rewritten_wire_is_read_again(tool: KimiSessions, opened: Opened) -> None:
     write(tool, turn(NOON, "before", "reply"))
     assert message_texts(await opened.conversation()) == ["before", "reply"]

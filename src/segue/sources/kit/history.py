@@ -196,8 +196,11 @@ def _seq(event: Event) -> int:
 
 
 @contextmanager
-def readable(id: str) -> Iterator[None]:
-    """Raise segue's errors for what a reader raises inside a `with` block."""
+def readable(id: str, what: str = "read") -> Iterator[None]:
+    """Raise segue's errors for what a reader raises inside a `with` block.
+
+    `what` is what is done with the session: it is `read` or `changed`.
+    """
     try:
         yield
     except (safe_io.UnreadableFile, FileNotFoundError):
@@ -205,5 +208,5 @@ def readable(id: str) -> Iterator[None]:
     except (SegueError, Rewritten, OverlayOnly, MemoryError):
         raise
     except Exception as error:  # the tool's format may have anything in it
-        reason = str(error) if isinstance(error, Unreadable) else repr(error)
-        raise StoreError(f"session {id} cannot be read: {reason}", session=id) from error
+        reason = str(error) if isinstance(error, Unreadable | OSError) else repr(error)
+        raise StoreError(f"session {id} cannot be {what}: {reason}", session=id) from error

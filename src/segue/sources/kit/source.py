@@ -313,7 +313,7 @@ class KitSource:
         from .history import readable
 
         await self.get(id)
-        with readable(id):
+        with readable(id, "changed"):
             result = await asyncio.to_thread(edit, self._ref(id))
         await self.current_index.compare_all()
         return result
