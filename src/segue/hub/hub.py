@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from .resources.session_factory import SessionFactory
     from .resources.skills import Skills
     from .resources.work_queue import WorkQueue
+    from .session_deps import SessionDeps
     from .sessions.catalog import SessionCatalog
-    from .sessions.deps import SessionDeps
     from .sessions.editor import SessionEditor
     from .sessions.retention import Retention
     from .sync.continuing import SessionContinuer
@@ -130,7 +130,7 @@ class Hub:
 
     @cached_property
     def _session_deps(self) -> SessionDeps:
-        from .sessions.deps import SessionDeps
+        from .session_deps import SessionDeps
 
         return SessionDeps(
             self.store, self.data_dir, self.sources, self._lookup, self.records, self.quotas

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from segue.hub.access.shares import Shares
 from segue.hub.resources.records import built_in_environment
+from segue.hub.session_deps import SessionDeps
 from segue.hub.workdir.isolation import remove_temporary_files
 from segue.hub.workdir.mounts import WORK, Mounts
 from segue.hub.workdir.outputs import Outputs
@@ -23,7 +24,6 @@ from segue.sources.base import Edit, OverlayOnly, Source
 from segue.store.base import EventDecider
 
 from . import directories
-from .deps import SessionDeps
 from .fork import ForkRequest, SessionForker
 from .interrupted import as_read
 

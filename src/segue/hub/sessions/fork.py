@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from segue.hub.session_deps import SessionDeps
 from segue.hub.sync.event_buffer import event_buffer
 from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import clock, ids, projection
@@ -28,7 +29,6 @@ from segue.store.base import fork_event
 
 from . import directories
 from .chosen_agents import agent_events
-from .deps import SessionDeps
 from .granted_permissions import revocation_events
 
 

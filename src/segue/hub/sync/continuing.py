@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from segue.event_loop import run_in_thread
 from segue.hub.history.reader import HistoryReader
-from segue.hub.sessions.deps import SessionDeps
+from segue.hub.session_deps import SessionDeps
 from segue.hub.sessions.editor import SessionEditor
 from segue.model import clock, ids
 from segue.model.content import as_content

@@ -10,9 +10,9 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from segue.hub.access.idempotency import mask_answers
+from segue.hub.session_deps import SessionDeps
 from segue.hub.sessions import directories
 from segue.hub.sessions.chosen_agents import agent_events
-from segue.hub.sessions.deps import SessionDeps
 from segue.hub.sessions.editor import require_idle
 from segue.hub.sessions.granted_permissions import revocation_events
 from segue.hub.sessions.interrupted import ended

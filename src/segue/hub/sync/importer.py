@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from segue.event_loop import is_loop_running, run_in_thread
-from segue.hub.sessions.deps import SessionDeps
+from segue.hub.session_deps import SessionDeps
 from segue.model import clock, ids
 from segue.model.errors import (
     Busy,

@@ -14,7 +14,7 @@ from segue.agents.base.client import ClientPort
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.history.reader import HistoryReader
 from segue.hub.resources.work_queue import WorkQueue
-from segue.hub.sessions.deps import SessionDeps
+from segue.hub.session_deps import SessionDeps
 from segue.hub.sessions.editor import SessionEditor, require_idle
 from segue.hub.sync.importer import SourceSync
 from segue.hub.turns.end_turn import end_turn_events

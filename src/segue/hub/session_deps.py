@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from segue.store.base import Store
 
-from .lookup import SessionLookup, SourceSet
+from .sessions.lookup import SessionLookup, SourceSet
 
 if TYPE_CHECKING:
     from segue.hub.access.quotas import Quotas
