@@ -1,12 +1,15 @@
 """Cancel turns: what is stored, what the agent can still do, and what the queue keeps."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from segue.agents.base import Turn
-from segue.model.errors import LeaseLost
+from segue.hub import Hub
+from segue.model import ids
+from segue.model.errors import LeaseLost, StoreUnreachable
 from segue.model.event import (
     AgentRef,
     Delta,
@@ -15,6 +18,8 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
+from segue.store.base import InboxItem
+from segue.store.memory import MemoryStore
 from tests.hub.scripted_turns import MakeHub, read_bodies, registry_with, wait_for
 
 
@@ -179,3 +184,36 @@ async def test_process_that_lost_its_lease_does_not_update_the_session_model(
         await hub.turns.engine.wait_idle()
         assert (await built_in_agent("local")).version == 2
         assert await hub.sessions.get(LOCAL, session.id) == session
+
+
+class UnreachableInbox(MemoryStore):
+    """A store whose inbox cannot be read while `is_down` is set."""
+
+    is_down = False
+
+    async def inbox(self, workspace: str, id: str) -> list[InboxItem]:
+        if self.is_down:
+            raise StoreUnreachable("the database does not answer")
+        return await super().inbox(workspace, id)
+
+
+async def test_agent_stops_when_the_store_cannot_be_reached(tmp_path: Path) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    async def agent(turn: Turn) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    store = UnreachableInbox()
+    async with Hub(store, tmp_path, agent_registry=registry_with(agent)) as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        await hub.turns.submit(LOCAL, id, "go")
+        async with asyncio.timeout(20):
+            await started.wait()
+            store.is_down = True
+            await store.put_inbox("local", id, "cancel", ids.new_id(), {})  # wakes the turn
+            await stopped.wait()
+        store.is_down = False

@@ -23,7 +23,7 @@ PACKAGES = {"segue", "click", "msgspec", "typing_extensions"}
 LIST_MODULES = 65
 # The list needs the definition of each source and its package; one source is in the number.
 LIST_WITH_SOURCES_MODULES = 93 + 2 * (len(registry.names()) - 1)
-ACP_INITIALIZE_MODULES = 33
+ACP_INITIALIZE_MODULES = 34
 
 
 @pytest.fixture

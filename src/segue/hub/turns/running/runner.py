@@ -252,22 +252,17 @@ class TurnRunner:
         """Wait for the agent, and act on the inbox meanwhile."""
         assert self.agent_task is not None
         task: asyncio.Task[Any] = self.agent_task
-        while True:
-            self._wake.clear()
-            if not self._abandoned:
-                await self._read_inbox()
-            if self._cancelled or self._abandoned:
-                return await self._stop(task)
-            woken = asyncio.ensure_future(self._wake.wait())
-            try:
-                await asyncio.wait([task, woken], return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError:
-                await self._stop(task)
-                raise
-            finally:
-                woken.cancel()
-            if task.done():
-                break
+        try:
+            while not task.done():
+                self._wake.clear()
+                if not self._abandoned:
+                    await self._read_inbox()
+                if self._cancelled or self._abandoned:
+                    return await self._stop(task)
+                await self._wait_for_news(task)
+        except BaseException:  # the store is unreachable, or this process stops
+            await self._stop(task)
+            raise
         try:
             reason: StopReason = task.result()
             await turn.finish()  # its last message can still be stored
@@ -281,6 +276,14 @@ class TurnRunner:
             if not isinstance(error, SegueError):  # clients get the message only
                 log.error("the agent of session %s failed", self._port.session.id, exc_info=error)
             return error
+
+    async def _wait_for_news(self, task: asyncio.Task[Any]) -> None:
+        """Wait until the agent has stopped or something is to be done meanwhile."""
+        woken = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait([task, woken], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            woken.cancel()
 
     async def _stop(self, task: asyncio.Task[Any]) -> StopReason:
         if not task.done():
