@@ -142,6 +142,9 @@ def test_a_package_imports_a_module_when_one_of_its_names_is_used(shop: Path) ->
     assert "lazy_shop.tools" not in sys.modules
     assert {"Apple", "knife"} <= set(dir(lazy_shop))
     assert lazy_shop.tools.knife() == "cut"
+    names: dict[str, object] = {}
+    exec("from lazy_shop import *", names)
+    assert {"Apple", "knife"} <= set(names)
     with pytest.raises(AttributeError, match="'lazy_shop' has no attribute 'Plum'"):
         lazy_shop.Plum  # noqa: B018
 

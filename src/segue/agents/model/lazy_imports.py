@@ -225,6 +225,8 @@ def _look_up_names_on_use(module: ModuleType) -> None:
     stand_ins = {name: value for name, value in namespace.items() if isinstance(value, _StandIn)}
     for name in stand_ins:
         del namespace[name]
+    # `from package import *` takes the names of the namespace, unless there is an __all__.
+    namespace.setdefault("__all__", [n for n in (*namespace, *stand_ins) if n[0] != "_"])
     submodules = {file.partition(".")[0] for path in module.__path__ for file in os.listdir(path)}
 
     def look_up(name: str) -> Any:
