@@ -172,7 +172,9 @@ def bench(arguments: list[str]) -> int:
         if not scripts:
             return _fail("bench/ has no scripts.", 2)
         return _fail(f"bench/ has no {', '.join(unknown)}; it has {', '.join(scripts)}.", 2)
-    python = str(prepare("bench", "bench", "postgres") / _executable("python"))
+    # The programs that segue is compared with need other versions of some packages.
+    bin_dir = prepare("bench", "bench", "postgres", tested_versions=False)
+    python = str(bin_dir / _executable("python"))
     failed = [
         name
         for name in names or scripts
@@ -194,8 +196,11 @@ class SetUpError(Exception):
     """An environment could not be created; the message says what to do."""
 
 
-def prepare(name: str, *extras: str) -> Path:
+def prepare(name: str, *extras: str, tested_versions: bool = True) -> Path:
     """Return the directory of programs of the environment `name`; create it if necessary.
+
+    With `tested_versions`, packages have the versions of constraints.txt, so that a package which
+    was released since cannot break the demo or the tests.
 
     An environment is complete if its stamp is the one that would be written now. The stamp is
     written last and removed first. If a set-up is killed, there is no stamp, and the next run
@@ -216,9 +221,9 @@ def prepare(name: str, *extras: str) -> Path:
         pip = _make_environment(env, bin_dir / _executable("python"))
         _print_status("installing segue and its dependencies")
         target = f".[{','.join(extras)}]" if extras else "."
-        # The tested versions: a package that was released since cannot break the demo or the tests.
-        options = ["-qq", "--disable-pip-version-check", "--constraint", "constraints.txt"]
-        install = [*pip, "install", *options, "--editable", target]
+        install = [*pip, "install", "-qq", "--disable-pip-version-check", "--editable", target]
+        if tested_versions:
+            install += ["--constraint", "constraints.txt"]
         if subprocess.run(install, cwd=ROOT).returncode:
             raise SetUpError("pip could not install segue's dependencies; its error is above.")
         unfinished = stamp.with_suffix(".new")
