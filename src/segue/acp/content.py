@@ -31,6 +31,20 @@ def read_block(data: Any) -> Block:
     return _read(codec.convert(data, wire.ContentBlock))
 
 
+def read_block_of_agent(data: Any) -> Block:
+    """Return a block of an agent, without annotations and icons if those are malformed.
+
+    Raises ValidationError if anything else is.
+    """
+    try:
+        return read_block(data)
+    except msgspec.ValidationError:
+        if not isinstance(data, dict):
+            raise
+        optional = ("annotations", "icons")
+        return read_block({name: value for name, value in data.items() if name not in optional})
+
+
 def _read(block: wire.ContentBlock) -> Block:
     extra = _read_extra(block)
     match block:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from segue.acp.content import read_block
+from segue.acp.content import read_block_of_agent
 from segue.model import ids
 from segue.model.content import Block, Content, Diff, Text
 from segue.model.event import (
@@ -158,7 +158,7 @@ def parse_blocks(raw: Any) -> Content:
     blocks: list[Block] = []
     for block in raw if isinstance(raw, list) else ():
         try:
-            blocks.append(read_block(block))
+            blocks.append(read_block_of_agent(block))
         except msgspec.ValidationError as error:
             log.info("ignored an invalid content block: %s", error)
     return tuple(blocks)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from segue.acp.content import read_block
+from segue.acp.content import read_block_of_agent
 from segue.acp.rpc import RpcError
 from segue.agents.base import Answer, StreamKind
 from segue.agents.tools.base import MAX_OUTPUT_CHARACTERS
@@ -263,7 +263,7 @@ class UpdateHandler:
 
     async def _add_chunk(self, kind: StreamKind, update: dict[str, Any]) -> None:
         native_id = update.get("messageId")
-        block = read_block(update.get("content"))
+        block = read_block_of_agent(update.get("content"))
         await self._start_message(kind, str(native_id or ""))
         text = block.text if isinstance(block, Text) else ""
         forwarded = {**update, "messageId": self._message_id} if native_id else update
