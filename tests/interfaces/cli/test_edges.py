@@ -13,7 +13,8 @@ from segue.factory import open_hub
 from segue.hub import SearchPage
 from segue.hub.sessions.catalog import SessionCatalog
 from segue.interfaces.cli.commands import list
-from segue.model.event import PermissionAsked
+from segue.interfaces.cli.conversation.turns import run_turn
+from segue.model.event import PermissionAsked, ToolResult
 from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
 from tests.interfaces.cli.child import Run
@@ -92,6 +93,24 @@ def test_prompt_waits_for_another_client_if_the_user_says_so(
         asyncio.run(answer_request(environment["SEGUE_DATA_DIR"], id))
         screen.until("thanks")
         assert screen.ended() == 0
+
+
+async def test_prompt_without_a_terminal_waits_for_the_result_of_a_clients_tool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with await open_hub(tmp_path, sources="none") as hub, asyncio.timeout(30):
+        id = (await hub.editor.create(LOCAL)).id
+        await hub.turns.submit(LOCAL, id, "/custom lookup {}")
+        while not (pending := (await hub.sessions.get(LOCAL, id)).pending):
+            await asyncio.sleep(0.01)
+        turn = asyncio.create_task(run_turn(hub, LOCAL, id, "/say next", "deny"))
+        while not turn.done() and not await hub.turns.queued(LOCAL, id):
+            await asyncio.sleep(0.01)
+        result = ToolResult(call_id=pending[0], status="completed")
+        await hub.turns.submit_tool_result(LOCAL, id, result)
+        assert await turn == "end_turn"
+    shown = capsys.readouterr()
+    assert "next" in shown.out and "Waiting for the result of a tool" in shown.err
 
 
 async def answer_request(directory: str, id: str) -> None:

@@ -149,8 +149,9 @@ async def answer_waiting_turn(
     """Ask for the answers that a session's turn waits for, and print the rest of the turn.
 
     Returns its stop reason: `requires_action` if the user gives no answer. Returns an empty string
-    if no turn waits for answers, or if another client is to give them. Raises Busy if they are
-    not asked for here and the user did not choose to wait.
+    if no turn waits for answers, or if other clients are to give them, as they give the results of
+    their tools. Raises Busy if permissions are not asked for here and the user did not choose to
+    wait.
     """
     session = await hub.sessions.get(principal, id)
     if session.turn is None or not session.pending:
@@ -159,7 +160,7 @@ async def answer_waiting_turn(
     if not session.open_asks or handling is not None:
         for line in await waiting_lines(hub, principal, session):
             click.echo(line, err=True)
-        if handling in ("deny", "fail"):
+        if session.open_asks and handling in ("deny", "fail"):
             raise Busy(
                 f"a turn of session {id} waits for these answers, so no prompt was sent; answer"
                 " them, or add --on-permission wait to `segue prompt`"
