@@ -94,6 +94,17 @@ async def test_of_several_servers_the_port_chooses_one(
             await server_lookup.find_server(hub, 1)
 
 
+async def test_a_slow_server_at_the_port_is_found_behind_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_lookup, "DEAD_SERVER_SECONDS", SLOW_SECONDS / 5)
+    async with Hub(MemoryStore(), tmp_path) as hub, listening(hub, prove_slowly) as first:
+        (tmp_path / f"server.{os.getpid()}.0.json").write_text(json.dumps({"url": first}))
+        async with listening(hub, prove_slowly) as second:
+            (tmp_path / f"server.{os.getpid()}.1.json").write_text(json.dumps({"url": second}))
+            assert await server_lookup.find_server(hub, int(second.rpartition(":")[2])) == second
+
+
 async def test_a_program_of_another_protocol_on_the_port_is_skipped(tmp_path: Path) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub, listening(hub, speak_another_protocol) as url:
         (tmp_path / f"server.{os.getpid()}.json").write_text(json.dumps({"url": url}))

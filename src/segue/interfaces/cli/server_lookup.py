@@ -65,22 +65,23 @@ async def find_server(hub: Hub, port: int | None = None) -> str | None:
     Of several, this is the one at `port`. Without a port it is the first, and this prints which.
     Raises InvalidInput if servers run, but none at the port.
     """
+    if port is not None and (at_port := [url async for url in running_servers(hub, port)]):
+        return at_port[0]
     urls = [url async for url in running_servers(hub)]
-    if port is not None:
-        at_port = [url for url in urls if urlsplit(url).port == port]
-        if urls and not at_port:
-            raise InvalidInput(
-                f"no server of this store listens on port {port}; running: {', '.join(urls)}"
-            )
-        return at_port[0] if at_port else None
+    if urls and port is not None:
+        raise InvalidInput(
+            f"no server of this store listens on port {port}; running: {', '.join(urls)}"
+        )
     if len(urls) > 1:
         others = ", ".join(urls[1:])
         click.echo(f"Using {urls[0]}. Also running: {others}; --port chooses one.", err=True)
     return urls[0] if urls else None
 
 
-async def running_servers(hub: Hub) -> AsyncGenerator[str]:
+async def running_servers(hub: Hub, port: int | None = None) -> AsyncGenerator[str]:
     """Yield the URLs of the servers that have proved that they serve this hub's store.
+
+    With a port, servers at other ports are not asked.
 
     The files in the data directory may be of servers that were killed, and another program may
     listen on their ports now. Once a server is found, nothing waits long for a slow one.
@@ -94,6 +95,8 @@ async def running_servers(hub: Hub) -> AsyncGenerator[str]:
         # that are being written.
         with suppress(OSError, HTTPException, ValueError, KeyError, TypeError):
             url = str(json.loads(path.read_text())["url"])
+            if port not in (None, urlsplit(url).port):
+                continue
             is_live = _is_running(int(path.name.split(".")[1]))
             seconds = LIVE_SERVER_SECONDS if is_live and is_first else DEAD_SERVER_SECONDS
             proved = await _serves_store(hub, url, seconds)
