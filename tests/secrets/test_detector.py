@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from segue.secrets import find_secrets, mask_parts, mask_text, mask_value
+from segue.secrets.formats import FORMATS
 from segue.secrets.kubernetes import find_in_kubernetes_secrets
+from segue.secrets.values import is_record_id
 from tests.secrets import generated_secrets as generated
 
 STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"])
@@ -277,6 +279,41 @@ def test_context_makes_a_value_a_secret(text: str, secret: str) -> None:
 )
 def test_ordinary_lines_stay_as_they_are(text: str) -> None:
     assert mask_text(text) == text
+
+
+OPENCODE_ID = "ses_e1bbf1034ffeBux4cLvT6tvMzz"
+FILE = "/home/dev/.gemini/tmp/shop-api/chats/df968717-78c6-44a8-afa0-330eab35907a.jsonl"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'<task id="{OPENCODE_ID}" state="completed">',
+        f'{{"secret_key":"{OPENCODE_ID}"}}',
+        f'{{"key":"{FILE}"}}',
+    ],
+)
+def test_ids_and_files_of_tools_are_no_secrets(text: str) -> None:
+    assert mask_text(text) == text
+
+
+def test_no_key_begins_like_an_id_of_a_tool() -> None:
+    random_text = "0123456789abQx7Lm2Vt9Rk4Wp"
+    prefixes = [prefix for entry in FORMATS for prefix in entry.prefixes]
+    assert [prefix for prefix in prefixes if is_record_id(prefix + random_text)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token=ses_Qx7Lm2Vt9Rk4WpZb3Nc8Hd5Jf6",  # of the same length, but without a time
+        "token=ses_e1bbf1034ffeBux4cLvT6tvMzzQx7Lm2Vt9Rk4",
+        'key = "/8Qx7Lm2Vt9Rk4WpZb3Nc8Hd5Jf6/Ab1="',
+        'key = "/home/dev/ghp_16C7e42F292c6912E7710c838347Ae178B4a.json"',
+    ],
+)
+def test_keys_that_resemble_ids_and_files_are_secrets(text: str) -> None:
+    assert mask_text(text) != text
 
 
 def test_a_mask_is_stable_and_is_not_masked_again() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from segue.secrets.randomness import has_letter_and_digit, is_hex, is_varied, looks_random
+from segue.secrets.values import is_record_id
 
 MIN_RUN_CHARS = 16
 MIN_FREE_CHARS = 28  # of random text that is a key whatever is around it
@@ -155,6 +156,8 @@ def _parts(text: str, start: int, end: int) -> Iterator[tuple[str | None, int, i
 def _judge(text: str, lower: str, start: int, end: int, *, decoded: bool) -> str | None:
     run = text[start:end]
     bare = run.rstrip("=")
+    if is_record_id(run):
+        return None
     if (not has_letter_and_digit(bare) and len(bare) < MIN_FREE_CHARS) or _PUBLIC_START.match(run):
         return None
     before = text[max(0, start - 24) : start]

@@ -21,6 +21,9 @@ _PLACEHOLDERS = re.compile(
     r"|config\.|settings\.|this\.|getpass|x-oauth-basic",
     re.IGNORECASE,
 )
+# Ids of sessions, messages and their parts, as opencode makes them: a time, then random text.
+_RECORD_ID = re.compile(r"(?:ses|msg|prt|evt|per|que|pty|usr|wrk|ent)_[0-9a-f]{12}[A-Za-z0-9]{14}")
+_FILE_PATH = re.compile(r"(?:~|\.{1,2})?(?:/[\w.@ -]+){2,}\.[a-z][a-z0-9]{1,5}")
 # What a sentence says about a password: how it is stored or which version reads it.
 _ALGORITHMS = re.compile(
     r"(?:sha|md\d|base\d|utf|argon|aes|rsa|[by]?crypt|pbkdf|hmac|http|oauth|ed25|x\.?509|blake|ntlm"
@@ -113,6 +116,8 @@ def is_named_secret(value: str, *, password: bool, literal: bool, certain: bool 
     length = len(value)
     if length < 6 or length > MAX_VALUE_CHARS or is_placeholder(value) or "://" in value:
         return False
+    if is_record_id(value) or is_file_path(value):
+        return False
     if certain and value.lower() not in _TRIVIAL and not is_path(value):
         return True
     if not _is_varied_enough(value):
@@ -133,6 +138,16 @@ def is_named_secret(value: str, *, password: bool, literal: bool, certain: bool 
 
 def _is_varied_enough(value: str) -> bool:
     return is_varied(value) if len(value) >= 16 else len(set(value)) >= min(5, len(value) - 1)
+
+
+def is_record_id(value: str) -> bool:
+    """Return whether a value is the id that a tool gave to a session or a message."""
+    return _RECORD_ID.fullmatch(value) is not None
+
+
+def is_file_path(value: str) -> bool:
+    """Return whether a value is the path of a file: it has a directory and an extension."""
+    return _FILE_PATH.fullmatch(value) is not None
 
 
 def is_path(value: str) -> bool:
