@@ -525,6 +525,8 @@ def test_resume_without_the_directory_says_how_to_create_it(
         assert f"{missing} does not exist; create it with `mkdir -p '{missing}'`, or" in message
         assert f"`segue claude relocate {id[:13]} NEW_DIRECTORY`" in message
         assert "with a model" not in message
+        command = " ".join(["segue resume", id[:13], *arguments, "--cwd DIRECTORY"])
+        assert f"`{command}` starts" in message
     missing.mkdir()
     assert run("resume", id, PATH=path).returncode == 0
 

@@ -119,6 +119,28 @@ def test_resume_starts_the_tool_in_the_directory_of_the_session(
     assert done.stdout.strip() == f"{work} resume {id}"
 
 
+def test_resume_starts_the_tool_in_the_directory_of_a_moved_project(
+    run: Run, codex: CodexSessions, environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment["CODEX_HOME"] = str(codex.directory)
+    id = write_session(codex, tmp_path / "gone")
+    environment["PATH"] = install_program(tmp_path / "bin" / "codex")
+    refused = run("resume", id)
+    assert refused.returncode == 2 and f"`segue resume {id[:13]} --cwd DIRECTORY`" in refused.stderr
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    done = run("resume", id, "--cwd", str(moved))
+    assert done.stdout.strip() == f"{moved} resume {id}"
+    assert f"`segue resume {id[:13]} --in codex --cwd {moved}` writes a new one" in done.stderr
+    started = run("resume", id, "--in", "codex", "--cwd", str(moved))
+    directory, verb, new = started.stdout.split()
+    assert (directory, verb) == (str(moved), "resume") and new != id
+    rows = {row["id"]: row for row in json.loads(run("list", "--format", "json").stdout)}
+    assert (rows[new]["cwd"], rows[new]["forked_from"]) == (str(moved), id)
+    missing = run("resume", id, "--cwd", str(tmp_path / "nowhere"))
+    assert missing.returncode == 2 and "does not exist" in missing.stderr
+
+
 async def test_session_is_imported_before_a_tool_that_deletes_resumed_sessions_starts(
     run: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -146,14 +146,15 @@ class SessionContinuer:
         model: str | None = None,
         handoff: Handoff | None = None,
         mask: bool = False,
+        cwd: str | None = None,
         origin: str = "python",
     ) -> Continuation:
         """Create a session of a tool with the conversation of another session.
 
         `model` is for segue's own agent, as provider:name. With `handoff`, a summary replaces the
-        beginning. With `mask`, another tool gets masks instead of secrets. Each call creates a new
-        session. Raises InvalidInput for an unknown target,
-        NoAgent if segue has no model.
+        beginning. With `mask`, another tool gets masks instead of secrets. `cwd` is the new
+        session's directory instead of the original's. Each call creates a new session. Raises
+        InvalidInput for an unknown target, NoAgent if segue has no model.
         """
         chosen = _target(target)
         summarizer = None
@@ -163,7 +164,7 @@ class SessionContinuer:
         if chosen.definition is None:
             if mask:
                 raise InvalidInput(f"secrets are masked for other tools only; redact {id} first")
-            return await self._continue_here(principal, id, chosen, model, origin)
+            return await self._continue_here(principal, id, chosen, model, cwd, origin)
         if model is not None:
             raise InvalidInput(f"a model can be chosen for {OWN} only; {target} has its own")
         require_local(principal)
@@ -171,7 +172,7 @@ class SessionContinuer:
         session, source = await self._lookup.find(principal, id)
         if handoff is None and not mask and _forks(source, target):
             converted = await self._convert(principal, id, chosen)
-            fork = await self._editor.fork(principal, id, origin=origin)
+            fork = await self._editor.fork(principal, id, cwd=cwd, origin=origin)
             return _continuation(fork, _without_losses(converted.report), chosen.definition)
         writer = chosen.writer
         assert writer is not None
@@ -179,7 +180,7 @@ class SessionContinuer:
             await self.keep_copy(principal, session)
         turns = None if handoff is None else handoff.turns
         conversation, report = await self._convert(
-            principal, id, chosen, turns, summarizer, mask=mask
+            principal, id, chosen, turns, summarizer, mask=mask, cwd=cwd
         )
         prepared = writer.prepare(conversation)
         new = await self._write(principal, chosen.definition, writer, prepared, session)
@@ -247,6 +248,7 @@ class SessionContinuer:
         summarizer: SupportsSummary | None = None,
         *,
         mask: bool = False,
+        cwd: str | None = None,
     ) -> Converted:
         """Return a session as a target gets it.
 
@@ -254,6 +256,8 @@ class SessionContinuer:
         is empty.
         """
         session, events = await self._read(principal, id, mask=mask)
+        if cwd is not None:
+            session = replace(session, cwd=cwd)
         convert_events = partial(
             convert,
             session,
@@ -290,12 +294,18 @@ class SessionContinuer:
         return mask_session(session), mask_events(events)
 
     async def _continue_here(
-        self, principal: Principal, id: str, target: _Target, model: str | None, origin: str
+        self,
+        principal: Principal,
+        id: str,
+        target: _Target,
+        model: str | None,
+        cwd: str | None,
+        origin: str,
     ) -> Continuation:
         """Fork a session into the store, for the model agent."""
         await self._models.require_model(principal, model)
         report = (await self._convert(principal, id, target)).report
-        fork = await self._editor.fork(principal, id, origin=origin, in_store=True)
+        fork = await self._editor.fork(principal, id, cwd=cwd, origin=origin, in_store=True)
         agent = await self._records.built_in_agent(principal.workspace)
         overrides = {} if model is None else {"model": model}
         change = ConfigChanged(agent=replace(agent, overrides=overrides))

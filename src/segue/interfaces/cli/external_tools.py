@@ -51,6 +51,9 @@ def require_program(tool: Tool, session: Session, *, has_model: bool) -> None:
     steps = [f"create it with `mkdir -p {shlex.quote(session.cwd)}`"]
     if (relocate := _relocate_hint(session)) is not None:
         steps.append(relocate)
+    in_tool = "" if tool.name == session.source else f" --in {tool.name}"
+    command = f"segue resume {session.id[:13]}{in_tool} --cwd DIRECTORY"
+    steps.append(f"`{command}` starts {tool.label} where the project is now")
     if has_model:
         steps.append(_fork_hint(session, has_model=True))
     raise InvalidInput(f"{reason}; {', or '.join(steps)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -184,6 +185,12 @@ async def _require_no_name(hub: Hub, principal: Principal, text: str) -> None:
     "--dry-run", is_flag=True, help="With --in: show what the tool cannot hold, and write nothing."
 )
 @click.option("--mask", is_flag=True, help="With --in: mask secrets in the new session.")
+@click.option(
+    "--cwd",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIRECTORY",
+    help="Start the tool in this directory, such as where a moved project is now.",
+)
 @format_option
 @target_options
 def resume_command(
@@ -196,14 +203,15 @@ def resume_command(
     keep: int | None,
     dry_run: bool,
     mask: bool,
+    cwd: str | None,
     format: str | None,
 ) -> None:
     """Resume a session in its original tool, in another tool, or in segue.
 
     Without SESSION, the newest session of this directory is resumed. Another tool is started in
-    the session's directory; if it has deleted the session, segue first writes its copy back.
-    segue's own sessions continue here, line by line, until Ctrl-D. The original of a session that
-    continues in another tool stays as it is.
+    the session's directory, or in that of --cwd; if it has deleted the session, segue first writes
+    its copy back. segue's own sessions continue here, line by line, until Ctrl-D. The original of
+    a session that continues in another tool stays as it is.
 
     \b
     Example: segue resume
@@ -221,8 +229,9 @@ def resume_command(
         raise InvalidInput("--keep is only for --compact")
     name = session_or_newest(target, session, "resume")
     resolved = target.read(lambda hub, principal: find_session(hub, principal, name))
+    directory = None if cwd is None else os.path.abspath(cwd)
     if in_tool is None:
-        resume(target, resolved, here=here)
+        resume(target, resolved, here=here, cwd=directory)
         return
     resume_in(
         target,
@@ -232,6 +241,7 @@ def resume_command(
         handoff=_handoff(keep, model) if compact else None,
         dry_run=dry_run,
         mask=mask,
+        cwd=directory,
         format=format,
     )
 
@@ -242,14 +252,27 @@ def _handoff(keep: int | None, model: str | None) -> Handoff:
     return Handoff(model=model) if keep is None else Handoff(keep, model)
 
 
-def resume(target: Target, session: Session, *, here: bool = False) -> None:
-    """Resume a session. Does not return if another program resumes it."""
+def resume(target: Target, session: Session, *, here: bool = False, cwd: str | None = None) -> None:
+    """Resume a session, in the directory `cwd` instead of its own if there is one.
+
+    Does not return if another program resumes it.
+    """
+    from msgspec.structs import replace
+
     from segue.hub.tools import deletes_resumed, find_tool
     from segue.interfaces.cli import external_tools
 
     owner = target.read(lambda hub, principal: hub.sessions.owner(principal, session.id))
     tool_name = target.read(lambda hub, principal: hub.sync.resuming_tool(principal, session))
     tool = None if here else find_tool(tool_name)
+    if cwd is not None:
+        if owner is None and tool_name is None and find_tool(session.source) is None:
+            fork_command = f"segue fork {session.id[:13]} --cwd {shlex.quote(cwd)}"
+            message = f"--cwd is for sessions of other tools; `{fork_command}` forks this one"
+            raise InvalidInput(message)
+        if tool is not None and tool.writer() is not None and cwd != session.cwd:
+            _show_new_session_hint(tool, session, cwd)
+        session = replace(session, cwd=cwd)
     if tool is not None:
         _require_program(target, tool, session)  # before anything is written
         if deletes_resumed(tool):
@@ -259,7 +282,14 @@ def resume(target: Target, session: Session, *, here: bool = False) -> None:
     if not here and tool_name is None:
         _resume_restored(target, session)
     fork = owner is not None or tool_name is not None
-    target.run(lambda hub, principal: _chat_here(hub, principal, session, fork=fork))
+    target.run(lambda hub, principal: _chat_here(hub, principal, session, cwd, fork=fork))
+
+
+def _show_new_session_hint(tool: Tool, session: Session, cwd: str) -> None:
+    """Print what to do if a tool finds its sessions only in their own directories."""
+    command = f"segue resume {session.id[:13]} --in {tool.name} --cwd {shlex.quote(cwd)}"
+    message = f"If {tool.label} does not find the session there, `{command}` writes a new one."
+    click.echo(message, err=True)
 
 
 def _require_program(target: Target, tool: Tool, session: Session) -> None:
@@ -315,9 +345,12 @@ def resume_in(
     handoff: Handoff | None = None,
     dry_run: bool = False,
     mask: bool = False,
+    cwd: str | None = None,
     format: str | None = None,
 ) -> None:
     """Continue a session in another tool, after a report. Does not return if the tool starts."""
+    from msgspec.structs import replace
+
     from segue.hub.tools import find_tool
     from segue.interfaces.cli import external_tools
     from segue.interfaces.cli.output.conversion_report import show_report
@@ -332,7 +365,8 @@ def resume_in(
         show_report(report, format, to_stderr=False)
         return
     if (tool := find_tool(tool_name)) is not None:
-        _require_program(target, tool, session)  # before anything is written
+        located = session if cwd is None else replace(session, cwd=cwd)
+        _require_program(target, tool, located)  # before anything is written
 
     async def run(hub: Hub, principal: Principal) -> Continuation:
         continuation = await hub.continuing.continue_in(
@@ -342,6 +376,7 @@ def resume_in(
             model=model,
             handoff=handoff,
             mask=mask,
+            cwd=cwd,
             origin="cli",
         )
         show_report(continuation.report, format, to_stderr=format is None)
@@ -352,7 +387,8 @@ def resume_in(
 
     continuation = target.run(run)
     if continuation.command is not None:
-        external_tools.start(list(continuation.command.arguments), continuation.session)
+        new = continuation.session if cwd is None else replace(continuation.session, cwd=cwd)
+        external_tools.start(list(continuation.command.arguments), new)
 
 
 def _report_secrets(target: Target, session: Session, *, mask: bool) -> None:
@@ -366,11 +402,13 @@ def _report_secrets(target: Target, session: Session, *, mask: bool) -> None:
         click.echo(f"The session contains {noun}: {state}.", err=True)
 
 
-async def _chat_here(hub: Hub, principal: Principal, session: Session, *, fork: bool) -> None:
+async def _chat_here(
+    hub: Hub, principal: Principal, session: Session, cwd: str | None, *, fork: bool
+) -> None:
     """Chat in a session, or in a fork of it that a model answers."""
     if fork:
         session, _, _ = await hub.continuing.continue_in(
-            principal, session.id, "segue", origin="cli"
+            principal, session.id, "segue", cwd=cwd, origin="cli"
         )
         click.echo(f"Continuing in a fork: {session.id}", err=True)
     await chat(hub, principal, session)
