@@ -90,3 +90,25 @@ async def test_session_with_an_id_of_the_tool_is_listed_once(tmp_path: Path) -> 
         other = Created(cwd="/elsewhere", source="memory", native_id=native[1])
         await files.create(ids.new_id(), [other])  # another tool's session
         assert len((await hub.sessions.list(LOCAL)).sessions) == 3
+
+
+async def test_imported_session_has_the_edits_of_the_user(tmp_path: Path) -> None:
+    agent_directory = tmp_path / "theirs"
+    agent_directory.mkdir()
+    command = [sys.executable, "-m", "segue", "acp", "--data-dir", str(agent_directory)]
+    async with (
+        Hub(SQLiteStore.open(agent_directory / "segue.db"), agent_directory) as other,
+        Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path) as hub,
+    ):
+        id = (await other.editor.create(LOCAL, cwd=str(tmp_path), title="x")).id
+        spec = {"kind": "acp", "command": shlex.join(command)}
+        await hub.agents.register_agent(LOCAL, "theirs", spec)
+        await hub.sessions.list(LOCAL)
+        await hub.editor.set_title(LOCAL, id, "A new title")
+        await hub.editor.set_tag(LOCAL, id, "urgent")
+        await hub.editor.archive(LOCAL, id)
+        await hub.sync.import_if_listed_only(LOCAL, id)
+        copy = await hub.store.get("local", id)
+        assert copy is not None
+        assert (copy.title, copy.title_by, copy.tag) == ("A new title", "person", "urgent")
+        assert copy.state == "archived"

@@ -160,7 +160,7 @@ class RowSessions(ToolSessions):
         source = self.open_source()
         try:
             await source.refresh()
-            return await source.page(Query(limit=1000))
+            return await source.page(Query(archived="include", limit=1000))
         finally:
             await source.close()
 

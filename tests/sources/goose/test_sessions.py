@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from segue.hub import Hub
 from segue.model.content import Image, plain_text
 from segue.model.event import (
     AgentThought,
@@ -20,11 +21,13 @@ from segue.model.event import (
     ToolCall,
     ToolResult,
 )
+from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.sources.goose.definition import DEFINITION
 from segue.sources.goose.reader import GooseReader
 from segue.sources.kit import database
 from segue.sources.kit.source import KitSource
+from segue.store.memory import MemoryStore
 from segue.testing.helpers import message_texts
 from tests.sources.goose.goose_rows import (
     HIDDEN,
@@ -240,6 +243,21 @@ async def test_names_and_archived_sessions(tool: GooseSessions, opened: OpenedBy
     tool.update(unnamed, name="A made title", archived_at=None)
     row = await opened.row(unnamed)
     assert (row.title, row.title_by, row.archived_at) == ("A made title", "agent", None)
+
+
+async def test_made_title_does_not_replace_a_persons_title_in_a_copy(
+    tool: GooseSessions, tmp_path: Path
+) -> None:
+    native_id = tool.add_session(NOON, name="CLI Session")
+    tool.add_turn_rows(native_id, "question", "reply", NOON)
+    async with Hub(MemoryStore(), tmp_path / "data", sources=[tool.open_source()]) as hub:
+        (session,) = (await hub.sessions.list(LOCAL)).sessions
+        session = await hub.editor.set_title(LOCAL, session.id, "My title")
+        session = await hub.sync.import_from_source(LOCAL, session)
+        tool.update(native_id, name="A made title")
+        assert (await hub.sync.pull(LOCAL, session)).title == "My title"
+        tool.update(native_id, name="Another title of mine", user_set_name=True)
+        assert (await hub.sync.pull(LOCAL, session)).title == "Another title of mine"
 
 
 async def test_subagents_of_subagents_are_threads(

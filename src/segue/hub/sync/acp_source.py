@@ -18,6 +18,7 @@ from segue.model.query import Query
 from segue.model.session import Session
 
 from .memory_source import MemorySource
+from .overlay_edits import overlay_edits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -193,6 +194,8 @@ class AcpSource(MemorySource):
         options = self._agent.native.session_options(native_id, session.id)
         drafts.append(Draft(body=ConfigChanged(options=options)))
         drafts = [replace(draft, at=session.active_at) for draft in drafts]
+        overlays = await self._imports.overlays(self.workspace, self.name)
+        drafts += overlay_edits(overlays.get(session.id, {}))
         try:
             return await self._imports.create(self.workspace, session.id, drafts)
         except Conflict:  # another process imported it a moment ago

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -52,6 +52,7 @@ from segue.sources.base import (
 )
 
 from .agent_turns import answers_in_files, turn_periods, without_turns
+from .overlay_edits import overlay_edits
 
 log = logging.getLogger("segue.sync")
 
@@ -327,8 +328,8 @@ class SourceSync:
         events = await run_in_thread(lambda: copy.events(agent))
         await self._register(workspace, copy)
         overlays = await self._store.overlays(workspace, copy.checkpoint.source)
-        link = overlays.get(copy.id, {}).get(FORK)
-        history = events if link is None else _LinkedEvents(events, msgspec.convert(link, ForkLink))
+        overlay = overlays.get(copy.id)
+        history = _OverlaidEvents(events, overlay) if overlay else events
         try:
             session = await self._store.load(
                 workspace, copy.id, history, checkpoint=copy.checkpoint
@@ -491,20 +492,37 @@ class SourceSync:
         return lambda types: self._lookup.read(session.workspace, session.id, owner, types=types)
 
 
-class _LinkedEvents:
-    """A history whose session is a fork of the session that segue wrote it from."""
+class _OverlaidEvents:
+    """A history with what the store's overlay has of the session.
 
-    def __init__(self, events: Iterable[Event], link: ForkLink) -> None:
+    That is the original that segue wrote the session from, and the user's edits at the end.
+    """
+
+    def __init__(self, events: Iterable[Event], overlay: Mapping[str, Any]) -> None:
         self._events = events
-        self._point = ForkPoint(session=link.session, seq=link.imported_seq)
-        self._made_at = link.made_at
+        link = overlay.get(FORK)
+        self._link = None if link is None else msgspec.convert(link, ForkLink)
+        self._edits = [
+            Event(seq=0, id=ids.new_id(), at=draft.at or clock.now(), body=draft.body)
+            for draft in overlay_edits(overlay)
+        ]
 
     def __iter__(self) -> Iterator[Event]:
+        seq = 0
         for event in self._events:
-            if isinstance(event.body, Created) and event.body.fork is None:
-                body = replace(event.body, fork=self._point)
-                event = replace(event, body=body, at=max(event.at, self._made_at))
-            yield event
+            seq = event.seq
+            yield event if self._link is None else _linked(event, self._link)
+        for number, edit in enumerate(self._edits, seq + 1):
+            yield replace(edit, seq=number)
+
+
+def _linked(event: Event, link: ForkLink) -> Event:
+    """Return an event of a history whose session is a fork of the link's original."""
+    if not isinstance(event.body, Created) or event.body.fork is not None:
+        return event
+    point = ForkPoint(session=link.session, seq=link.imported_seq)
+    body = replace(event.body, fork=point)
+    return replace(event, body=body, at=max(event.at, link.made_at))
 
 
 def _transcripts(source: Source | None, definition: SourceDefinition | None) -> Transcripts | None:

@@ -251,11 +251,15 @@ class SessionRead:
         return finish_row(self._reader.name, self._ref, self._fold, self.facts)
 
     def fact_changes(self, session: Session) -> list[AnyBody]:
-        """Return the title and the state if the tool changed them since the checkpoint."""
+        """Return the title and the state if the tool changed them since the checkpoint.
+
+        A title that no person chose does not replace a person's, as in the lists of the source.
+        """
         facts, changes = self.facts, list[AnyBody]()
         if facts is None:
             return changes
-        if facts.title is not None and facts.title != self._state.title:
+        is_new = facts.title is not None and facts.title != self._state.title
+        if is_new and (facts.title_by == "person" or session.title_by != "person"):
             changes.append(InfoChanged(title=facts.title, by=facts.title_by))
         is_archived = facts.archived_at is not None
         if is_archived != self._state.archived:
@@ -370,19 +374,19 @@ class KitEvents:
                 at = row.created_at if draft.at is None else draft.at
                 yield Event(seq=seq, id=draft.id or ids.new_id(), at=at, body=draft.body)
             self.lines = read.records
-        for body in _row_facts(row):
+        for fact in _row_facts(row):
             seq += 1
-            yield Event(seq=seq, id=ids.new_id(), at=row.updated_at, body=body)
+            yield Event(seq=seq, id=ids.new_id(), at=fact.at or row.updated_at, body=fact.body)
 
 
-def _row_facts(row: Session) -> list[AnyBody]:
+def _row_facts(row: Session) -> list[Draft]:
     """Return the title and the state of a session as events."""
-    bodies: list[AnyBody] = []
+    drafts = []
     if row.title is not None:
-        bodies.append(InfoChanged(title=row.title, by=row.title_by or "auto"))
+        drafts.append(Draft(body=InfoChanged(title=row.title, by=row.title_by or "auto")))
     if row.archived_at is not None:
-        bodies.append(InfoChanged(archived=True))
-    return bodies
+        drafts.append(Draft(body=InfoChanged(archived=True), at=row.archived_at))
+    return drafts
 
 
 class KitComparison:

@@ -171,6 +171,51 @@ class SyncContract(Contract):
         rows = (await hub.sessions.list(principal)).sessions
         assert [(row.id, row.owner) for row in rows] == [(id, "segue")]
 
+    async def test_copy_has_the_edits_of_the_user(
+        self, source: Source, tool: ToolSessions, hub: Hub
+    ) -> None:
+        """Edits that the tool's files cannot hold are in the overlay: the copy has them too."""
+        require_transcripts(source)
+        principal = Principal(workspace=source.workspace, local=True)
+
+        async def import_one(session: Session) -> None:
+            await hub.sync.import_from_source(principal, session)
+
+        async def import_all(session: Session) -> None:
+            assert {step.error async for step in hub.import_all.run(principal)} == {None}
+
+        async def prompt(session: Session) -> None:
+            await hub.turns.prepare_for_prompt(principal, session.id)
+
+        async def resume(session: Session) -> None:
+            await hub.continuing.keep_copy(principal, session)
+
+        for number, import_copy in enumerate((import_one, import_all, prompt, resume)):
+            id = await create_session(tool, minute=number)
+            await source.refresh()
+            await hub.editor.set_title(principal, id, "A new title")
+            await hub.editor.set_tag(principal, id, "urgent")
+            original = await hub.editor.archive(principal, id)
+            await import_copy(original)
+            copy = await hub.store.get(source.workspace, id)
+            assert copy is not None, import_copy.__name__
+            for name in ("title", "title_by", "tag", "state"):
+                edit = getattr(original, name)
+                assert getattr(copy, name) == edit, f"{name} after {import_copy.__name__}"
+            await tool.add_turn(id, "another question", "another reply", at=minutes(9))
+            await hub.sync.ensure_current(principal, id)
+            pulled = await hub.sessions.get(principal, id)
+            assert pulled.messages == 4
+            assert (pulled.title, pulled.tag, pulled.state) == ("A new title", "urgent", "archived")
+            await hub.editor.purge(principal, id)
+            shown = await hub.editor.restore(principal, id)
+            id = shown.id  # the tool may give it a new id
+            assert (shown.title, shown.tag, shown.state) == ("A new title", "urgent", "archived")
+            await hub.editor.unarchive(principal, id)
+            await import_copy(await hub.sessions.get(principal, id))
+            again = await hub.sessions.get(principal, id)
+            assert (again.title, again.tag, again.state) == ("A new title", "urgent", "active")
+
     async def test_imported_session_is_still_listed_and_resumed_as_one_of_its_tool(
         self, source: Source, tool: ToolSessions, hub: Hub
     ) -> None:
