@@ -45,8 +45,9 @@ export function settle(item) {
 export function update(chunks) {
   let first = null;
   let run = [];
+  let opened = false;
   const finish = () => {
-    if (first) fold(first, run);
+    if (first) fold(first, run, opened);
     first = null;
     run = [];
   };
@@ -58,6 +59,8 @@ export function update(chunks) {
     if (first) element.classList.add("joined");
     else {
       first = element;
+      // The chunk in which the group began may have been removed from the page while it was open.
+      opened = element.matches(".joined:not(.closed)");
       element.classList.remove("joined", "closed");
     }
     run.push(element);
@@ -65,13 +68,14 @@ export function update(chunks) {
   finish();
 }
 
-function fold(first, run) {
+function fold(first, run, opened) {
   const tools = run.flatMap((group) => all(":scope > .tool", group));
   const quiet = tools.filter((tool) => !tool.matches(".loud"));
   let details = find(":scope > .fold", first);
   if (quiet.length > 1 && !details) {
     first.prepend(nodes(SUMMARY));
     details = find(":scope > .fold", first);
+    details.open = opened;
   } else if (quiet.length < 2) {
     details?.remove();
     details = null;
@@ -80,6 +84,11 @@ function fold(first, run) {
     const text = find("summary > span", details);
     const summary = summarize(tools);
     if (text.textContent !== summary) text.textContent = summary;
+  }
+  for (const group of run.slice(1)) {
+    const joined = find(":scope > .fold", group);
+    if (details && joined?.open) details.open = true; // it was opened before the groups were joined
+    joined?.remove();
   }
   for (const group of run.slice(1)) group.classList.toggle("closed", Boolean(details && !details.open));
 }

@@ -9,8 +9,6 @@ import * as steps from "./steps.js";
 
 const PRELOAD_PIXELS = 1200; // above and below the view
 const KEPT_PIXELS = 4000; // above and below the view; chunks farther away are removed
-const MAX_CHUNKS = 32; // in the page
-const MAX_FOCUSED_CHUNKS = 200; // most of their items are hidden
 const CHUNKS_PER_REQUEST = 4;
 const MAX_SPACE_PIXELS = 8_000_000; // browsers limit the height of a page
 const DEFAULT_CHUNK_PIXELS = 2000;
@@ -159,22 +157,17 @@ export class Transcript {
     this.latest.hidden = this.atEnd && this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < 400;
   }
 
-  get maxChunks() {
-    return this.session.dataset.view === "focused" ? MAX_FOCUSED_CHUNKS : MAX_CHUNKS;
-  }
-
-  // Return the chunks at the top (`side` -1) or at the bottom (1) that are far from the view, or
-  // more than the page may have once `added` other chunks are in it.
-  farChunks(side, added) {
+  // Return the chunks at the top (`side` -1) or at the bottom (1) that are far from the view. Their
+  // number does not matter: folded tool calls take no space, so many chunks may be near the view.
+  farChunks(side) {
     const view = this.scroller === document.scrollingElement ? { top: 0, bottom: innerHeight } : this.scroller.getBoundingClientRect();
-    const isFar = (chunk) => {
+    const isNear = (chunk) => {
       const { top, bottom } = chunk.getBoundingClientRect();
-      return side < 0 ? bottom < view.top - KEPT_PIXELS : top > view.bottom + KEPT_PIXELS;
+      return side < 0 ? bottom >= view.top - KEPT_PIXELS : top <= view.bottom + KEPT_PIXELS;
     };
     const chunks = [...this.chunks.children];
     if (side > 0) chunks.reverse();
-    const excess = chunks.length + added - this.maxChunks;
-    const firstKept = chunks.findIndex((chunk, index) => index >= excess && !isFar(chunk));
+    const firstKept = chunks.findIndex(isNear);
     return firstKept < 0 ? chunks : chunks.slice(0, firstKept);
   }
 
@@ -265,7 +258,7 @@ export class Transcript {
     const first = direction < 0 ? Math.max(0, this.first - CHUNKS_PER_REQUEST) : this.last + 1;
     const last = direction < 0 ? this.first - 1 : Math.min(this.end, this.last + CHUNKS_PER_REQUEST);
     const chunks = await this.fetchChunks(first, last);
-    const farChunks = this.farChunks(-direction, chunks.length);
+    const farChunks = this.farChunks(-direction);
     this.changeInPlace(() => {
       if (direction < 0) this.chunks.prepend(...chunks);
       else this.chunks.append(...chunks);
@@ -389,7 +382,7 @@ export class Transcript {
         chunk = document.createElement("section");
         chunk.className = "chunk";
         chunk.dataset.chunk = number;
-        const farChunks = follows ? this.farChunks(-1, 1) : [];
+        const farChunks = follows ? this.farChunks(-1) : [];
         this.chunks.append(chunk);
         this.last = number;
         if (farChunks.length) {
