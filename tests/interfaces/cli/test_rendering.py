@@ -105,8 +105,25 @@ def test_resume_writes_a_session_back_that_its_tool_has_deleted(
     path.unlink()
     done = run("resume", S, PATH=programs("claude"))
     assert done.returncode == 0, done.stderr
-    assert "had deleted this session" in done.stderr
+    assert "Claude Code has deleted this session. Wrote it to " in done.stderr
     assert [file.read_bytes() for file in home.root.rglob("*.jsonl")] == [before]
+
+
+def test_resume_of_an_exported_session_does_not_say_that_its_tool_has_deleted_it(
+    run: Run, home: Home, programs: Programs, tmp_path: Path
+) -> None:
+    path = home.write([user("u1", None, "Why is it slow?", cwd=str(tmp_path))])
+    exported = tmp_path / "session.jsonl"
+    exported.write_text(run("export", S).stdout)
+    path.unlink()
+    run("import", str(exported))
+    problem = "Claude Code does not have this session here: it was imported from a file"
+    done = run("resume", S, PATH=programs())
+    assert f"{problem}, and `claude` is not on your PATH." in done.stderr
+    assert f"`segue resume {S[:13]} --in claude" in done.stderr
+    done = run("resume", S, PATH=programs("claude"))
+    assert f"{problem}. Wrote it to " in done.stderr
+    assert "deleted" not in done.stderr
 
 
 def test_session_of_a_vanished_directory_names_relocate(

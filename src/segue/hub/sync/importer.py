@@ -82,6 +82,16 @@ class ImportResult(NamedTuple):
     new_lines: int
 
 
+class MissingOriginal(NamedTuple):
+    """A tool that does not have the original of a copy.
+
+    It had it if the copy was imported from the tool's files, and not from an export.
+    """
+
+    tool: str
+    was_here: bool
+
+
 class _ConcurrentChange(Exception):
     """The session changed between reading it and adding to it."""
 
@@ -246,17 +256,22 @@ class SourceSync:
         is_there = original is not None and (session.owner != OWN or original.state != "trashed")
         return definition.name if is_there else None
 
-    async def missing_original(self, principal: Principal, session: Session) -> str | None:
-        """Return the tool of an imported session whose original is gone; None if there is none.
+    async def missing_original(
+        self, principal: Principal, session: Session
+    ) -> MissingOriginal | None:
+        """Return the tool of an imported session that does not have the original; None otherwise.
 
-        A tool may have deleted it in its own cleanup. An original in the tool's trash is not gone.
+        A tool may have deleted it in its own cleanup. An original in the tool's trash is not
+        missing.
         """
         definition = registry.resuming(session)
         if definition is None or session.owner != OWN:
             return None
         source = await self._open_source(principal, definition.name)
-        original = None if source is None else await source.get(session.id)
-        return definition.name if original is None else None
+        if source is not None and await source.get(session.id) is not None:
+            return None
+        checkpoint = await self._store.checkpoint(session.workspace, session.id)
+        return MissingOriginal(definition.name, was_here=checkpoint is not None)
 
     async def find_new(self, principal: Principal, native_id: str, directory: str) -> str | None:
         """Return the id of a session that a tool has just created, None if its source has none."""

@@ -301,7 +301,7 @@ def _require_program(target: Target, tool: Tool, session: Session) -> None:
 
 
 def _resume_restored(target: Target, session: Session) -> None:
-    """Resume an imported session whose original its tool has deleted: write it back first.
+    """Resume an imported session whose original its tool does not have: write it there first.
 
     Does not return if the tool starts. A tool in whose files segue cannot write sessions under
     their own ids gets a new session. Without the tool's program, the session continues here.
@@ -310,20 +310,27 @@ def _resume_restored(target: Target, session: Session) -> None:
     from segue.interfaces.cli import external_tools
 
     missing = target.read(lambda hub, principal: hub.sync.missing_original(principal, session))
-    tool = find_tool(missing)
-    if tool is None:
+    tool = None if missing is None else find_tool(missing.tool)
+    if missing is None or tool is None:
         return
+    problem = f"{tool.label} has deleted this session"
+    if not missing.was_here:
+        problem = f"{tool.label} does not have this session here: it was imported from a file"
     if (reason := external_tools.why_not_started(tool.program, session)) is not None:
-        click.echo(f"{tool.label} has deleted this session, and {reason}.", err=True)
+        click.echo(f"{problem}, and {reason}.", err=True)
         click.echo("It continues here, in segue's copy.", err=True)
+        if tool.writer() is not None:
+            option = "" if os.path.isdir(session.cwd) else " --cwd DIRECTORY"
+            command = f"segue resume {session.id[:13]} --in {tool.name}{option}"
+            click.echo(f"To continue it in {tool.label}, use `{command}`.", err=True)
         return
     if not tool.transcripts().can_write:
         if tool.writer() is not None:
-            click.echo(f"{tool.label} has deleted this session.", err=True)
+            click.echo(f"{problem}.", err=True)
             resume_in(target, session, tool.name)
         return
     written = target.run(lambda hub, principal: hub.sync.write(principal, session.id, tool.name))
-    click.echo(f"{tool.label} had deleted this session: wrote {written.path} back.", err=True)
+    click.echo(f"{problem}. Wrote it to {written.path}.", err=True)
     external_tools.start(list(tool.resume_command(session, local=True).arguments), session)
 
 
