@@ -142,6 +142,7 @@ def test_help_explains_symbols_and_keys(screen: Screen) -> None:
         screen.until("Help: symbols and keys")
         for tool in registry.definitions():
             assert f"{tool.symbol}  {tool.label}" in screen.text
+        assert "◇  another tool" in screen.text
         screen.press(DOWN * 30)
         screen.until("^O other tool")
         screen.press(ESCAPE)
@@ -166,8 +167,11 @@ def test_keys_rename_tag_fork_archive_and_delete(screen: Screen, run: Run) -> No
         assert selected(screen) == "Mended"
         screen.press(TAG + "done\r")
         screen.until("Mended #done")
+        screen.until("│ #done")
+        parent = screen.lines[1].partition("│ ")[2]
         screen.press(FORK)
         screen.until("Mended (fork)")
+        screen.until(f"fork of {parent[:13]}")
         screen.until(lambda _: selected(screen).startswith("Mended (fork)"))
         screen.press(DELETE)
         screen.until("to the trash? y/n")
@@ -289,6 +293,7 @@ def test_reason_why_a_session_cannot_continue_is_shown_in_the_picker(screen: Scr
         screen.until("Everywhere")
         screen.press(OTHER_TOOL)
         screen.until("enter show what the tool cannot hold")
+        assert "segue  (no model is configured)" in screen.text
         screen.press(UP + DOWN * 20 + "\r")  # segue is the last
         screen.until("For segue: 1 prompt, 1 answer")
         screen.press("\r")

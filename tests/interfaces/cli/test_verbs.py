@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from click.testing import CliRunner
 
+from segue.agents.model.setup import KEY_MODELS
+from segue.interfaces.cli.main import segue
 from segue.model import ids
 from tests.interfaces.cli.child import COMMAND, Programs, Run
 from tests.interfaces.cli.screen import OpenTerminal
@@ -196,6 +199,22 @@ def test_stats_count_messages_tokens_and_cost(run: Run) -> None:
     (month,) = json.loads(run("stats", "--by", "month", "--format", "json").stdout)
     assert month["month"] == time.strftime("%Y-%m", time.gmtime())
     assert run("stats", "--source", "claude").stdout == ""
+
+
+def test_doctor_notes_missing_packages_of_models(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def model_finding() -> dict[str, str]:
+        options = ["--sources", "none", "--data-dir", str(tmp_path), "--format", "json"]
+        done = CliRunner().invoke(segue, ["doctor", *options])
+        return {row["about"]: row for row in json.loads(done.stdout)}["model"]
+
+    for key in KEY_MODELS:
+        monkeypatch.delenv(key, raising=False)
+    assert model_finding()["state"] == "ok"
+    monkeypatch.setattr("segue.agents.model.setup.find_spec", lambda name: None)
+    missing = model_finding()
+    assert missing["state"] == "note" and "install more packages" in missing["message"]
 
 
 def test_doctor_notes_a_tool_that_is_not_installed(run: Run, programs: Programs) -> None:

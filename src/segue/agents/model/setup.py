@@ -20,9 +20,14 @@ def unused_key_hint(environment: Mapping[str, str]) -> str | None:
     return None
 
 
+def has_packages() -> bool:
+    """Return whether the packages that models need are installed."""
+    return find_spec("pydantic_ai") is not None
+
+
 def next_step(environment: Mapping[str, str]) -> str:
     """Return the next step to a model that answers: packages, a key, or the setting."""
-    if find_spec("pydantic_ai") is None:
+    if not has_packages():
         from segue.extras import install_command
 
         return f"install more packages: {install_command('model')}"

@@ -193,6 +193,13 @@ def models_with_keys(environment: Mapping[str, str]) -> list[str]:
     return [model for variable, model in KEY_MODELS.items() if environment.get(variable)]
 
 
+def has_model_packages() -> bool:
+    """Return whether the packages that models need are installed."""
+    from segue.agents.model.setup import has_packages
+
+    return has_packages()
+
+
 def next_model_step(environment: Mapping[str, str]) -> str:
     """Return what a user without a model does next."""
     from segue.agents.model.setup import next_step

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from segue.hub.tools import Tool
     from segue.model.session import Session
 
-_OTHER_SOURCE_SYMBOL = "◇"
+OTHER_SOURCE_SYMBOL = "◇"
 
 
 def source_symbol(source: str) -> str:
@@ -20,7 +20,7 @@ def source_symbol(source: str) -> str:
     if source == "segue":
         return " "
     tool = find_tool(source)
-    return _OTHER_SOURCE_SYMBOL if tool is None else tool.symbol
+    return OTHER_SOURCE_SYMBOL if tool is None else tool.symbol
 
 
 def why_not_started(name: str, session: Session) -> str | None:

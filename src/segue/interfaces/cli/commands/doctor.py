@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -61,7 +61,7 @@ def doctor_command(target: Target, deep: bool, format: str | None) -> None:
 
 async def _check_model(hub: Hub, principal: Principal) -> Finding:
     """Return whether the configured model can be used."""
-    from segue.hub.access.config import next_model_step, unused_key_hint
+    from segue.hub.access.config import has_model_packages, next_model_step, unused_key_hint
     from segue.hub.access.diagnostics import Finding
 
     values = await hub.config.all(principal.workspace)
@@ -69,9 +69,9 @@ async def _check_model(hub: Hub, principal: Principal) -> Finding:
     if model is None:
         if hint := unused_key_hint(values, os.environ):
             return Finding("model", "note", f"none is configured; {hint}")
-        return Finding(
-            "model", "ok", f"none is configured; to use one, {next_model_step(os.environ)}"
-        )
+        step = next_model_step(os.environ)
+        state: Literal["ok", "note"] = "ok" if has_model_packages() else "note"
+        return Finding("model", state, f"none is configured; to use one, {step}")
     problem = await hub.config.model_problem(principal.workspace)
     if problem is not None:
         return Finding("model", "warning", f"{model} cannot be used yet: {problem}")

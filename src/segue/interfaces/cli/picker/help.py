@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from segue.hub.tools import all_tools
+from segue.interfaces.cli.external_tools import OTHER_SOURCE_SYMBOL
 from segue.interfaces.cli.output.width import fit, wrap
 
 from .terminal import Terminal
@@ -26,6 +27,7 @@ def help_rows(keys: Sequence[str], columns: int) -> list[str]:
     text = [
         "The symbol before a session names the tool that owns it:",
         *(f"  {tool.symbol}  {tool.label}" for tool in all_tools()),
+        f"  {OTHER_SOURCE_SYMBOL}  another tool",
         "     no symbol: segue itself",
         "",
         "Type to search titles and contents; esc clears the search. ^F is Ctrl-F.",

@@ -38,12 +38,13 @@ class ToolDialog:
     def ask(self, session: Session) -> str | None:
         """Return the name of the tool in which a session continues; None if the user cancels."""
 
-        async def targets(hub: Hub, _: Principal) -> list[str]:
-            return hub.continuing.targets()
+        async def targets(hub: Hub, principal: Principal) -> tuple[list[str], bool]:
+            values = await hub.config.all(principal.workspace)
+            return hub.continuing.targets(), values.get("model") is not None
 
-        names = self._target.run(targets)
+        names, has_model = self._target.run(targets)
         title = f"Continue {one_line(session.title or 'this session')!r} in"
-        rows = [_tool_row(name) for name in names]
+        rows = [_tool_row(name, has_model=has_model) for name in names]
         index = self._choose_row(title, rows, 0)
         while index is not None:
             name = names[index]
@@ -95,8 +96,10 @@ class ToolDialog:
         self._terminal.draw(self._view.dialog_lines(title, rows, last, size, selected))
 
 
-def _tool_row(name: str) -> str:
+def _tool_row(name: str, *, has_model: bool) -> str:
     tool = find_tool(name)
+    if tool is None and not has_model:
+        return f"{label(name)}  (no model is configured)"
     if tool is None or shutil.which(tool.program) is not None:
         return label(name)
     return f"{label(name)}  (`{tool.program}` is not on your PATH)"

@@ -205,10 +205,14 @@ def _session_header(session: Session, columns: int) -> list[str]:
     messages = "1 message" if session.messages == 1 else f"{session.messages} messages"
     branch = f" ({one_line(session.git_branch)})" if session.git_branch else ""
     cost = session_cost(session)
+    labels = [f"#{one_line(session.tag)}"] if session.tag else []
+    if session.fork is not None:
+        labels.append(f"fork of {session.fork.session[:13]}")
     return [
         session.id,
         fit_end(one_line(session.cwd) + branch, columns),
         f"{messages}{f', {cost}' if cost else ''}, created {created}, by {session.origin}",
+        *([", ".join(labels)] if labels else []),
     ]
 
 
