@@ -12,6 +12,7 @@ class RemoteRefusal(OSError):
 
     def __init__(self, status: int, url: str) -> None:
         super().__init__(0, refusal_text(status), url)
+        self.status = status
 
 
 def refusal_text(status: int) -> str:

@@ -110,10 +110,11 @@ class AcpTestbed:
 
     @asynccontextmanager
     async def connect_child(
-        self, version: int, *arguments: str, initialize: bool = True
+        self, version: int, *arguments: str, initialize: bool = True, warning: str = ""
     ) -> AsyncIterator[tuple[Client, ForkedCommand]]:
         """Connect a client to `segue acp` in a fork, which must end without an error.
 
+        It must print nothing on standard error, or one line with the warning.
         Like the programs that Node starts, it has sockets as standard input and output.
         """
         assert self._command_server is not None
@@ -138,7 +139,9 @@ class AcpTestbed:
                     writer.close()
                     exit_code = await asyncio.to_thread(process.wait, SECONDS)
                     errors.seek(0)
-                    assert (exit_code, errors.read()) == (0, b"")
+                    printed = errors.read().decode()
+                    assert (exit_code, printed.count("\n")) == (0, int(bool(warning))), printed
+                    assert warning in printed
                 finally:
                     writer.close()
                     unused.close()

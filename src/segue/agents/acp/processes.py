@@ -376,8 +376,10 @@ def meta_of(result: Mapping[str, Any]) -> dict[str, Any] | None:
     return meta if isinstance(meta, dict) else None
 
 
-def _refused(command: Command, refusal: RemoteRefusal) -> AgentRefused:
-    return AgentRefused(f"{command[0]} refused the connection: {refusal.strerror}")
+def _refused(command: Command, refusal: RemoteRefusal) -> AgentFailed:
+    """Return the error of a refusal; another attempt may succeed after one of a failing server."""
+    kind = AgentRefused if refusal.status < 500 else AgentFailed
+    return kind(f"{command[0]} refused the connection: {refusal.strerror}")
 
 
 async def _start(command: Command, cwd: str) -> AgentProcess | RemoteAgent:

@@ -1,5 +1,6 @@
 """`segue acp --agent acp+ws://…`: an agent on another machine gets no session of this one."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,24 @@ async def stored_text(hub: Hub) -> str:
     for session in (await hub.sessions.list(LOCAL)).sessions:
         texts += [str(event.body) async for event in hub.history.read(LOCAL, session.id)]
     return "\n".join(texts)
+
+
+async def test_initialize_succeeds_if_the_server_only_fails_for_a_moment(
+    testbed: AcpTestbed,
+) -> None:
+    async def fail(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(fail, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        agent = ("--agent", f"acp+ws://127.0.0.1:{port}/acp")
+        warning = "refused the connection: the server answered HTTP 503"
+        async with testbed.connect_child(1, *agent, warning=warning) as (client, _):
+            with pytest.raises(ErrorResponse, match=warning):
+                await client.request("session/new", {"cwd": "/", "mcpServers": []})
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
