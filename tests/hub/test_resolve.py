@@ -140,5 +140,6 @@ def test_ambiguous_name_lists_a_limited_number_of_matches(tmp_path: Path) -> Non
         with pytest.raises(AmbiguousName) as raised:
             await hub.sessions.resolve(LOCAL, "same")
         assert len(raised.value.matches) == MAX_LISTED_MATCHES
+        assert raised.value.omitted == 5
 
     with_hub(tmp_path, test)

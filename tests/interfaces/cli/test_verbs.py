@@ -201,6 +201,19 @@ def test_stats_count_messages_tokens_and_cost(run: Run) -> None:
     assert run("stats", "--source", "claude").stdout == ""
 
 
+def test_titles_are_cut_and_matches_counted_in_text_that_is_piped(run: Run) -> None:
+    title = "A long title " + "x" * 300
+    for number in range(12):
+        run("new", "--title", f"{title} {number}")
+    (line, *_) = run("list").stdout.splitlines()
+    assert "A long title xxx" in line and "…" in line and len(line) < 250
+    assert len(json.loads(run("list", "--format", "json").stdout)[0]["title"]) > 300
+    error = run("show", "long title").stderr.splitlines()
+    assert error[0].startswith("segue: 'long title' matches 12 sessions")
+    assert len(error) == 12 and error[-1] == "  and 2 more"
+    assert all("…" in line for line in error[1:-1])
+
+
 def test_doctor_notes_missing_packages_of_models(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -275,6 +288,15 @@ def test_completion_completes_commands_and_sessions(run: Run) -> None:
         "unarchive"
         in run(_SEGUE_COMPLETE="bash_complete", COMP_CWORD="1", COMP_WORDS="segue un").stdout
     )
+
+
+def test_completion_completes_tools(run: Run) -> None:
+    request = {"_SEGUE_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
+    assert run(**request, COMP_WORDS="segue list --source co").stdout.split() == [
+        "plain,codex",
+        "plain,copilot",
+    ]
+    assert "plain,segue\n" in run(**request, COMP_WORDS="segue resume --in s").stdout
 
 
 def test_completion_finds_sessions_by_title(run: Run) -> None:

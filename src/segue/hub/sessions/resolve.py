@@ -14,23 +14,26 @@ from segue.model.session import Session
 from .pagination import Page
 
 MIN_PREFIX_LENGTH = 4
-MAX_LISTED_MATCHES = 20
+MAX_LISTED_MATCHES = 10
 MAX_TITLE_CANDIDATES = 1_000
 PAGE_SIZE = 100
 
 
 class AmbiguousName(InvalidInput):
-    """Several sessions match a name. `matches` holds the first MAX_LISTED_MATCHES of them."""
+    """Several sessions match a name.
+
+    `matches` holds the first MAX_LISTED_MATCHES of them, `omitted` how many more there are.
+    """
 
     def __init__(self, name: str, matches: list[Session]) -> None:
-        is_cut = len(matches) > MAX_LISTED_MATCHES
-        count = f"more than {MAX_LISTED_MATCHES}" if is_cut else str(len(matches))
+        count = f"{len(matches)}{' or more' * (len(matches) >= PAGE_SIZE)}"
         titles = {_normalised(session.title or "") for session in matches}
         # More of a title does not distinguish sessions of the same title.
         only_ids_differ = len(titles) == 1 and _normalised(name) in titles.pop()
         advice = "an id" if only_ids_differ else "a longer prefix or an id"
         super().__init__(f"{name!r} matches {count} sessions; use {advice}")
         self.matches = matches[:MAX_LISTED_MATCHES]
+        self.omitted = len(matches) - len(self.matches)
 
 
 class Sessions(Protocol):

@@ -9,6 +9,7 @@ import click
 # The options that every command takes, before or after its name.
 TARGET_OPTIONS = ("--data-dir", "--workspace", "--database-url", "--sources")
 # Other options that may precede a command; the second one has no value.
+_MIN_SIMILARITY = 0.6  # of the name of an option that an error suggests, from 0 to 1
 _SOURCE, _NO_PAGER = "--source", "--no-pager"
 
 
@@ -18,6 +19,21 @@ def count_leading_options(args: list[str]) -> int:
     while count < len(args) and args[count].partition("=")[0] in options:
         count += 1 if "=" in args[count] or args[count] == _NO_PAGER else 2
     return count
+
+
+def with_close_options(error: click.UsageError) -> click.UsageError:
+    """Return the error for an unknown option with only the options whose names are similar.
+
+    click also compares the dashes, so that `--help` is close to `--model`.
+    """
+    if not isinstance(error, click.NoSuchOption) or not error.possibilities:
+        return error
+    from difflib import get_close_matches
+
+    name = error.option_name.lstrip("-")
+    names = [option.lstrip("-") for option in error.possibilities]
+    close = [f"--{match}" for match in get_close_matches(name, names, cutoff=_MIN_SIMILARITY)]
+    return click.NoSuchOption(error.option_name, error.message, close, error.ctx)
 
 
 class Group(click.Group):

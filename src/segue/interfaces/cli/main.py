@@ -19,7 +19,7 @@ from segue.hub import tools
 from segue.model.errors import SegueError, StoreError, StoreLocked
 
 from .command_list import API_COMMANDS, MODULES, SYNONYMS, sections
-from .group import Group, count_leading_options
+from .group import Group, count_leading_options, with_close_options
 from .target import check_source, described_target_options
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _run(args: list[str] | None) -> None:
 
 def _usage_message(error: click.UsageError) -> str:
     command = "segue" if error.ctx is None else error.ctx.command_path
-    message = " ".join(error.format_message().split())
+    message = " ".join(with_close_options(error).format_message().split())
     end = "" if message.endswith((".", "?", "?)")) else "."
     return f"{message[:1].lower()}{message[1:]}{end} Run `{command} --help` for usage."
 
@@ -204,13 +204,13 @@ def _usage_message(error: click.UsageError) -> str:
 def _show_error(error: SegueError) -> None:
     from segue.hub.sessions.resolve import AmbiguousName
 
-    from .output.text import match_line, safe
+    from .output.text import match_lines, safe
 
     # A message may quote a file of an unknown author.
     click.echo(safe(f"segue: {error.message}{_ADVICE.get(type(error), '')}"), err=True)
     if isinstance(error, AmbiguousName):
-        for session in error.matches:
-            click.echo(f"  {match_line(session)}", err=True)
+        for line in match_lines(error):
+            click.echo(f"  {line}", err=True)
 
 
 def _discard_output() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -18,6 +18,8 @@ from segue.model.principal import Principal, check_workspace
 from .group import TARGET_OPTIONS
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from segue.hub import Hub
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -127,8 +129,22 @@ def source_option(command: F) -> F:
         "--source",
         metavar="NAME",
         callback=check_source,
+        shell_complete=_complete_source,
         help=f"Only sessions stored by this tool: {', '.join([*tools.built_in_names(), _STORE])}.",
     )(command)
+
+
+def _complete_source(
+    context: click.Context, parameter: click.Parameter, prefix: str
+) -> list[CompletionItem]:
+    return completions([*tools.names(), _STORE], prefix)
+
+
+def completions(names: Iterable[str], prefix: str) -> list[CompletionItem]:
+    """Return the names that begin with what was typed."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(name) for name in names if name.startswith(prefix)]
 
 
 def check_source(

@@ -10,6 +10,8 @@ from typing import IO, Any
 
 import click
 
+from segue.interfaces.cli.group import with_close_options
+
 
 class ApiFailure(click.ClickException):
     """A message on standard error, and an exit code."""
@@ -28,6 +30,7 @@ class ApiFailure(click.ClickException):
 
 def usage_failure(error: click.UsageError, command: str) -> ApiFailure:
     """Return a usage error in the vendor's words."""
+    error = with_close_options(error)
     if isinstance(error, click.NoSuchOption):
         name = error.option_name.lstrip("-")
         suggestions = list(error.possibilities or ())

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from segue.hub import Hub
 from segue.hub.sessions.resolve import AmbiguousName
 from segue.interfaces.cli.output.formats import output_file
-from segue.interfaces.cli.output.text import match_line
+from segue.interfaces.cli.output.text import match_lines
 from segue.interfaces.cli.target import Target
 from segue.model import ids
 from segue.model.errors import NotFound
@@ -171,7 +171,7 @@ class ApiCall:
         try:
             session = await hub.sessions.resolve(self._target.principal, name, titles=allow_titles)
         except AmbiguousName as error:
-            matches = "".join(f"\n  {match_line(match)}" for match in error.matches)
+            matches = "".join(f"\n  {line}" for line in match_lines(error))
             raise ApiFailure(error.message + matches) from None
         except NotFound:
             if not allow_titles:

@@ -23,10 +23,13 @@ from segue.interfaces.cli.conversation.turns import (
     show_stop_reason,
 )
 from segue.interfaces.cli.output.formats import format_option, write_value
-from segue.interfaces.cli.target import Target, target_options
+from segue.interfaces.cli.target import Target, completions, target_options
 from segue.model.errors import InvalidInput
+from segue.model.session import OWN
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from segue.hub import Hub
     from segue.hub.sync.continuing import Continuation, Handoff
     from segue.hub.tools import Tool
@@ -154,6 +157,15 @@ async def _require_no_name(hub: Hub, principal: Principal, text: str) -> None:
     raise InvalidInput(f"{text!r} is session {session.id}, but TEXT is missing")
 
 
+def _complete_tool(
+    context: click.Context, parameter: click.Parameter, prefix: str
+) -> list[CompletionItem]:
+    from segue.hub.tools import all_tools
+
+    names = [tool.name for tool in all_tools() if tool.writer() is not None]
+    return completions([*names, OWN], prefix)
+
+
 @click.command("resume")
 @optional_session_argument
 @click.option("--here", is_flag=True, help="Continue here, in a fork if another tool owns it.")
@@ -161,6 +173,7 @@ async def _require_no_name(hub: Hub, principal: Principal, text: str) -> None:
     "--in",
     "in_tool",
     metavar="TOOL",
+    shell_complete=_complete_tool,
     help="Continue in another tool, such as codex or claude: with the whole conversation, in a "
     "new session of that tool. `segue` answers with a configured model.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +25,18 @@ _QUERY = Query(trash=True)
 _EMPTY = "The trash is empty."
 
 
-@click.group("trash", cls=Group, invoke_without_command=True)
+class _TrashGroup(Group):
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == "restore":
+            session = args[1] if len(args) > 1 else "SESSION"
+            command = f"segue restore {shlex.quote(session)}"
+            raise click.UsageError(f"To restore a session, run `{command}`.", context)
+        return super().resolve_command(context, args)
+
+
+@click.group("trash", cls=_TrashGroup, invoke_without_command=True)
 @target_options
 @click.pass_context
 def trash_command(context: click.Context, target: Target) -> None:

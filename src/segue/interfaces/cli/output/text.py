@@ -36,8 +36,10 @@ from segue.render.message_parts import split_message
 
 if TYPE_CHECKING:
     from segue.hub import SearchMatch
+    from segue.hub.sessions.resolve import AmbiguousName
 
 USER_PROMPT = click.style("> ", fg="green", bold=True)  # before a user's message
+MAX_TITLE_CHARS = 80  # in lists that are not cut to the width of a terminal
 _CHECKBOXES = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
 
 
@@ -45,7 +47,7 @@ def show_sessions(sessions: Sequence[Session]) -> None:
     """Print one line per session."""
     now = clock.now()
     for session in sessions:
-        title = title_text(session)
+        title = short_title(session)
         labels = f" #{one_line(session.tag)}" if session.tag else ""
         if session.status != "idle":
             labels += f" [{session.status}]"
@@ -64,11 +66,17 @@ def show_sessions(sessions: Sequence[Session]) -> None:
         )
 
 
-def match_line(session: Session) -> str:
+def match_lines(error: AmbiguousName) -> list[str]:
+    """Return the sessions that a name matches, and how many more there are."""
+    more = [f"and {error.omitted} more"] if error.omitted else []
+    return [*map(_match_line, error.matches), *more]
+
+
+def _match_line(session: Session) -> str:
     """Return what distinguishes a session from others that a name matches."""
     last_active = age(session.active_at, clock.now())
     directory = one_line(tilde(session.cwd))
-    return f"{session.id}  {last_active:>4}  {session.source}  {title_text(session)}  {directory}"
+    return f"{session.id}  {last_active:>4}  {session.source}  {short_title(session)}  {directory}"
 
 
 def show_matches(matches: Iterable[SearchMatch]) -> None:
@@ -299,6 +307,12 @@ def tilde(path: str) -> str:
 def title_text(session: Session) -> str:
     """Return a session's title on one line, or that it has none."""
     return one_line(session.title or "(untitled)")
+
+
+def short_title(session: Session) -> str:
+    """Return a session's title on one line, cut after MAX_TITLE_CHARS."""
+    title = title_text(session)
+    return title if len(title) <= MAX_TITLE_CHARS else f"{title[: MAX_TITLE_CHARS - 1]}…"
 
 
 def one_line(text: str) -> str:
