@@ -187,6 +187,30 @@ def test_resume_reads_prompts_line_by_line(run: Run) -> None:
     assert info["turns"] == 2
 
 
+def test_stats_count_archived_sessions_and_the_messages_of_a_fork_once(run: Run) -> None:
+    run("prompt", "new", "/say one")
+    (parent,) = json.loads(run("list", "--format", "json").stdout)
+    assert parent["messages"] == 2
+    assert run("fork", parent["id"]).returncode == 0
+    assert run("archive", parent["id"]).returncode == 0
+    (source,) = json.loads(run("stats", "--by", "source", "--format", "json").stdout)
+    assert (source["sessions"], source["messages"]) == (2, 2)
+    done = run("stats", "--by", "source", "--no-archived", "--format", "json")
+    (source,) = json.loads(done.stdout)
+    assert (source["sessions"], source["messages"]) == (1, 0)
+
+
+def test_bars_and_order_of_stats_follow_tokens_without_a_cost(run: Run, tmp_path: Path) -> None:
+    for name, prompt, count in (("many", "/usage 10 5", 2), ("much", "/usage 1000 500", 1)):
+        for _ in range(count):
+            id = run("new", "--cwd", str(tmp_path / name)).stdout.strip()
+            assert run("prompt", id, prompt).returncode == 0
+    head, much, many, _ = run("stats", "--by", "project").stdout.splitlines()
+    assert head.rstrip().endswith("by tokens")
+    assert "/much " in much and much.endswith("█" * 16)
+    assert "/many " in many and "█" not in many
+
+
 def test_stats_count_messages_tokens_and_cost(run: Run) -> None:
     run("prompt", "new", "/usage 1000 500")
     run("prompt", "new", "/usage 10 5")

@@ -16,6 +16,7 @@ from segue.model.session import Session
 READ_EVENTS = 1000  # at a time
 MAX_DIVIDED_SESSIONS = 200  # active outside the period too, so their events are read
 DIMENSIONS = ("project", "model", "source")
+MEASURES = ("cost", "tokens", "sessions")  # that charts show and sort by: the first that is known
 
 
 class ReadEvents(Protocol):
@@ -42,9 +43,14 @@ class UsageTotal(msgspec.Struct):
     usage: Usage = Usage()
     unpriced: int = 0
 
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Return the values of the MEASURES."""
+        return (self.usage.cost or 0, self.usage.tokens, self.sessions)
+
     def add(self, session: Session) -> None:
         """Add one session."""
-        self.add_usage(session.usage, session.messages, priced=session.has_full_cost)
+        self.add_usage(session.usage, own_messages(session), priced=session.has_full_cost)
 
     def add_model(self, usage: Usage, messages: int = 0) -> None:
         """Add what one session used of a model."""
@@ -140,6 +146,13 @@ class UsageStats(msgspec.Struct):
             days[day] = days.get(day, 0) + cost
 
 
+def chart_measure(totals: Iterable[UsageTotal]) -> int:
+    """Return the index of the measure that a chart of some totals shows."""
+    sizes = [total.size for total in totals]
+    known = (index for index in range(len(MEASURES)) if any(size[index] for size in sizes))
+    return next(known, 0)
+
+
 async def read_stats(
     principal: Principal,
     pages: AsyncIterable[Iterable[Session]],
@@ -183,11 +196,20 @@ async def read_stats(
     return stats
 
 
+def own_messages(session: Session) -> int:
+    """Return the messages of a session; those that a fork has from its parent count there."""
+    return sum(session.days.values()) if session.days else _messages_without_days(session)
+
+
 def _days(session: Session) -> dict[int, int]:
     """Return the messages of a session by day."""
     # Without messages per day, all of them count for the day of the last activity.
-    days = session.days or {str(session.active_at // clock.DAY): session.messages}
+    days = session.days or {str(session.active_at // clock.DAY): _messages_without_days(session)}
     return {int(day): messages for day, messages in days.items()}
+
+
+def _messages_without_days(session: Session) -> int:
+    return session.messages if session.fork is None else 0
 
 
 def _whole(session: Session, days: Mapping[int, int]) -> SessionUsage:

@@ -32,8 +32,11 @@ MAX_PAGE_SIZE = 1000
 _STORE_EDITS = ["archive", "delete", "fork", "tag", "title", "trash"]
 
 
-def filter_options(command: F) -> F:
-    """Add the options that filter lists; the command receives them as `query`."""
+def filter_options(command: F, *, counts_archived: bool = False) -> F:
+    """Add the options that filter lists; the command receives them as `query`.
+
+    `counts_archived` says that archived sessions pass unless --no-archived is given.
+    """
 
     @wraps(command)
     def wrapped(
@@ -96,7 +99,11 @@ def filter_options(command: F) -> F:
         click.option(
             "--project", metavar="NAME", help="Only sessions of directories with this name."
         ),
-        click.option("--archived", is_flag=True, help="Include archived sessions."),
+        click.option(
+            "--archived/--no-archived", default=True, help="Count archived sessions, or not."
+        )
+        if counts_archived
+        else click.option("--archived", is_flag=True, help="Include archived sessions."),
         click.option("--only-archived", is_flag=True, help="Only archived sessions."),
     ]
     for option in reversed(options):

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
 
-from segue.hub.sessions.stats import UsageTotal, usage_by_model
+from segue.hub.sessions.stats import (
+    MEASURES,
+    UsageTotal,
+    chart_measure,
+    own_messages,
+    usage_by_model,
+)
 from segue.interfaces.cli.output.formats import format_option, write_rows
 from segue.interfaces.cli.output.output_fields import cost_fields
 from segue.interfaces.cli.output.pager import pager_option
@@ -60,12 +67,15 @@ def _fields(total: UsageTotal) -> dict[str, Any]:
     " used.",
 )
 @click.option("-n", "--limit", default=30, show_default=True, help="How many rows.")
-@filter_options
+@partial(filter_options, counts_archived=True)
 @pager_option
 @format_option
 @target_options
 def stats_command(target: Target, query: Query, by: str, limit: int, format: str | None) -> None:
     """Count sessions, messages, tokens and cost, as a table with a bar chart.
+
+    The bars show the cost, or tokens if no cost is known. Archived sessions count, as they were
+    paid for; --no-archived leaves them out. Messages that a fork has from its parent count once.
 
     Example: segue stats --by project --since 30d
     """
@@ -73,7 +83,7 @@ def stats_command(target: Target, query: Query, by: str, limit: int, format: str
     totals, total = target.read(lambda hub, principal: _count(hub, principal, created_order, by))
     rows = sorted(totals.items(), reverse=True)
     if by not in _TIMES:
-        rows.sort(key=lambda row: -row[1].sessions)
+        rows.sort(key=lambda row: row[1].size, reverse=True)
     hidden_rows, rows = rows[limit:], rows[:limit]
     if format is not None:
         fields = [{by: name, **_fields(total)} for name, total in rows]
@@ -101,7 +111,7 @@ async def _count(
             if by == "model":
                 for model, usage in (usage_by_model(session) or {"": session.usage}).items():
                     total = totals.setdefault(model or None, UsageTotal())
-                    total.add_model(usage, session.messages)
+                    total.add_model(usage, own_messages(session))
             else:
                 totals.setdefault(_group_key(session, by), UsageTotal()).add(session)
     agent_ids = {key for key in totals if by == "agent" and key is not None}
@@ -141,7 +151,8 @@ def _show_table(by: str, rows: list[tuple[str, UsageTotal]], total: UsageTotal) 
     from segue.interfaces.cli.output.tables import show, terminal_columns
     from segue.interfaces.cli.output.width import fit_end, width
 
-    max_sessions = max(group.sessions for _, group in rows)
+    measure = chart_measure(group for _, group in rows)
+    maximum = max(1, *(group.size[measure] for _, group in rows))
     cells = [_number_cells(group) for _, group in rows]
     total_cells = _number_cells(total)
     widths = [max(map(len, column)) for column in zip(_HEADINGS, *cells, total_cells, strict=True)]
@@ -159,9 +170,9 @@ def _show_table(by: str, rows: list[tuple[str, UsageTotal]], total: UsageTotal) 
         table.add_column(_HEADINGS[i], justify="right", no_wrap=True, min_width=widths[i])
     has_bars = name_columns - widest_name > len(_GAP)
     if has_bars:
-        table.add_column("", style="cyan", no_wrap=True, overflow="crop")
+        table.add_column(f"by {MEASURES[measure]}", style="cyan", no_wrap=True, overflow="crop")
     for name, numbers, (_, group) in zip(names, cells, rows, strict=True):
-        bars = [bar(group.sessions, max_sessions)] if has_bars else []
+        bars = [bar(group.size[measure], maximum)] if has_bars else []
         table.add_row(name, *(numbers[i] for i in shown), *bars)
     table.add_row(_TOTAL, *(total_cells[i] for i in shown), style="bold")
     show(table)

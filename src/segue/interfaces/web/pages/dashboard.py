@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from segue.hub.sessions.stats import SessionUsage, UsageStats, UsageTotal
+from segue.hub.sessions.stats import SessionUsage, UsageStats, UsageTotal, chart_measure
 from segue.hub.tools import label
 from segue.interfaces.web.request import WebRequest
 from segue.model import clock
@@ -292,23 +292,19 @@ def _name(dimension: str, key: str) -> str:
     return project_names.project_name(key) if key else "no project"
 
 
-def _size(total: UsageTotal) -> tuple[int, int]:
-    return (total.usage.cost or 0, total.usage.tokens)
-
-
 def _bars(
     totals: Mapping[str, UsageTotal], dimension: str, limit: int | None = MAX_BARS
 ) -> list[Bar]:
     """Return the groups with the highest cost; the last one is the sum of all others."""
-    ranked = sorted(totals.items(), key=lambda named: _size(named[1]), reverse=True)
+    ranked = sorted(totals.items(), key=lambda named: named[1].size, reverse=True)
     others: UsageTotal | None = None
     if limit is not None and len(ranked) > limit:
         others = UsageTotal()
         for _, total in ranked[limit - 1 :]:
             others.merge(total)
         left_out, ranked = len(ranked) - limit + 1, ranked[: limit - 1]
-    index = 0 if any(total.usage.cost for _, total in ranked) else 1  # cost, or else tokens
-    maximum = max([1, *(_size(total)[index] for _, total in ranked)])
+    index = chart_measure(total for _, total in ranked)
+    maximum = max([1, *(total.size[index] for _, total in ranked)])
     names = {key: _name(dimension, key) for key, _ in ranked}
     if dimension == "project":
         names |= project_names.unique_names([key for key, _ in ranked if key])
@@ -318,13 +314,13 @@ def _bars(
             key,
             key,
             total,
-            100 * _size(total)[index] / maximum,
+            100 * total.size[index] / maximum,
             min(number, MAX_STACKED),
         )
         for number, (key, total) in enumerate(ranked)
     ]
     if others is not None:
-        percent = min(100.0, 100 * _size(others)[index] / maximum)
+        percent = min(100.0, 100 * others.size[index] / maximum)
         bars.append(Bar(f"{left_out} others", "", None, others, percent, MAX_STACKED))
     return bars
 
