@@ -129,7 +129,13 @@ def test_export_writes_markdown_and_html(run: Run, tmp_path: Path) -> None:
     assert missing.returncode == 1 and missing.stderr.count("\n") == 1
     assert "no/a.md" in missing.stderr
     unknown = run("export", id, "-o", str(tmp_path / "b.pdf"))
-    assert "b.pdf gets segue's own format, JSON Lines; --format chooses another" in unknown.stderr
+    assert unknown.returncode == 2 and "no format has the extension of" in unknown.stderr
+    assert not (tmp_path / "b.pdf").exists()
+    run("export", id, "-o", str(tmp_path / "same.jsonl"))
+    existing = run("import", str(tmp_path / "same.jsonl"))
+    advice = "delete it, or use --new-id to import the file as a new session"
+    assert existing.stderr == f"segue: session {id} exists already; {advice}\n"
+    assert run("export", id, "-o", str(tmp_path / "b.log"), "--format", "md").returncode == 0
     assert run("export", id, "-o", str(tmp_path / "b.jsonl")).stderr == ""
     assert run("export", id, "-o", str(tmp_path / "b"), "--format", "segue").stderr == ""
     wrong = run("export", id, "--format", "pdf")

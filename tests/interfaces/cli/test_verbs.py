@@ -117,7 +117,10 @@ def test_lists_filter_and_sort(run: Run, tmp_path: Path) -> None:
     assert titles(run, "--source", "claude") == []
     assert titles(run, "--since", "1h", "--all") == ["There", "Here"]
     assert titles(run, "--since", "2100-01-01") == []
-    assert run("list", "--since", "yesterday").returncode == 2
+    assert titles(run, "--since", "yesterday") == ["There", "Here"]
+    assert titles(run, "--since", "yesterday", "--until", "today") == ["There", "Here"]
+    assert titles(run, "--until", "yesterday") == []
+    assert run("list", "--since", "today", "--until", "yesterday").returncode == 2
 
 
 def test_tail_and_show_print_turns_alike(run: Run) -> None:
@@ -236,6 +239,14 @@ def test_titles_are_cut_and_matches_counted_in_text_that_is_piped(run: Run) -> N
     assert error[0].startswith("segue: 'long title' matches 12 sessions")
     assert len(error) == 12 and error[-1] == "  and 2 more"
     assert all("…" in line for line in error[1:-1])
+
+
+def test_stats_names_the_group_without_a_model(run: Run) -> None:
+    run("new")
+    rows = run("stats", "--by", "model").stdout.splitlines()
+    assert rows[1].startswith("no model ")
+    (row,) = json.loads(run("stats", "--by", "model", "--format", "json").stdout)
+    assert row["model"] == "none"
 
 
 def test_doctor_notes_missing_packages_of_models(

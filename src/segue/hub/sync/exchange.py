@@ -100,10 +100,7 @@ class SessionExchange:
         with event_buffer(self._data_dir) as buffer:
             session = _read_session(workspace, id, events, buffer)
             if await self._store.get(workspace, id) is not None:
-                message = (
-                    f"session {id} exists already; delete it, or import the file with a new id"
-                )
-                raise Conflict(message, session=id)
+                raise Conflict(f"session {id} exists already", session=id)
             await self._quotas.check(principal, sessions=1, bytes=1)
             bodies = await self._reset_events(session, agents, header.session.title)
             for body in [*bodies, *self._directory_events(session, cwd)]:

@@ -11,13 +11,15 @@ from segue.model import clock
 _UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _DURATION = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_DAYS_AGO = {"today": 0, "yesterday": 1}
 _AGE_LIMITS = ((60, "s"), (3600, "m"), (86_400, "h"), (86_400 * 365, "d"))
 
 
 class TimeType(click.ParamType[int]):
     """A time in microseconds, from a duration (that long ago), a date or an RFC 3339 time.
 
-    A date is the time at which it begins, or with `end_of_day` ends.
+    A date is the time at which it begins, or with `end_of_day` ends; `today` and `yesterday` are
+    dates.
     """
 
     name = "when"
@@ -32,10 +34,12 @@ class TimeType(click.ParamType[int]):
             return value
         if (duration := _parse_duration(value)) is not None:
             return clock.now() - duration
+        if value in _DAYS_AGO:
+            value = clock.to_rfc3339(clock.now() - _DAYS_AGO[value] * clock.DAY)[:10]
         try:
             at = clock.from_rfc3339(value)
         except (ValueError, OverflowError):
-            message = f"cannot read {value!r} as a time; try 12h, 7d, 2w or 2025-01-31"
+            message = f"cannot read {value!r} as a time; try 12h, 7d, yesterday or 2025-01-31"
             self.fail(message, param, context)
         is_date = _DATE.fullmatch(value) is not None
         return at + clock.DAY if is_date and self._end_of_day else at

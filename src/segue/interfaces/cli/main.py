@@ -197,6 +197,7 @@ def _run(args: list[str] | None) -> None:
 def _usage_message(error: click.UsageError) -> str:
     command = "segue" if error.ctx is None else error.ctx.command_path
     message = " ".join(with_close_options(error).format_message().split())
+    message = message.replace("a valid integer range", "a whole number")
     end = "" if message.endswith((".", "?", "?)")) else "."
     return f"{message[:1].lower()}{message[1:]}{end} Run `{command} --help` for usage."
 

@@ -130,7 +130,7 @@ def source_option(command: F) -> F:
         metavar="NAME",
         callback=check_source,
         shell_complete=_complete_source,
-        help=f"Only sessions stored by this tool: {', '.join([*tools.built_in_names(), _STORE])}.",
+        help=f"Only sessions created in this tool: {', '.join([*tools.built_in_names(), _STORE])}.",
     )(command)
 
 

@@ -88,8 +88,10 @@ def export_command(
     extension = os.path.splitext(output or "")[1].lower()
     format = format_name or _FORMAT_BY_EXTENSION.get(extension, "segue")
     if format_name is None and extension not in _KNOWN_EXTENSIONS:
-        message = f"{output} gets segue's own format, JSON Lines; --format chooses another"
-        click.echo(message, err=True)
+        raise InvalidInput(
+            f"no format has the extension of {output}; name the file .jsonl, .md or .html, or pass"
+            " --format"
+        )
 
     async def export(hub: Hub, principal: Principal) -> None:
         resolved = await open_session(hub, principal, session)
@@ -310,7 +312,7 @@ async def _import_file(
             )
         except Conflict as error:
             raise InvalidInput(
-                f"{error.message}; use --new-id to import it as a new session"
+                f"{error.message}; delete it, or use --new-id to import the file as a new session"
             ) from None
 
 

@@ -57,6 +57,8 @@ def filter_options(command: F, *, counts_archived: bool = False) -> F:
     ) -> Any:
         if worktrees and cwd is None:
             raise click.UsageError("--worktrees needs --cwd, as in --cwd . --worktrees")
+        if since is not None and until is not None and since >= until:
+            raise click.UsageError("--since must be an earlier time than --until")
         query = Query(
             cwd=None if cwd is None else os.path.abspath(cwd),
             worktrees=worktrees,
@@ -87,7 +89,9 @@ def filter_options(command: F, *, counts_archived: bool = False) -> F:
         ),
         source_option,
         click.option(
-            "--since", type=TimeType(), help="Only sessions active since: 7d, 2025-01-31 …"
+            "--since",
+            type=TimeType(),
+            help="Only sessions active since: 7d, yesterday, 2025-01-31 …",
         ),
         click.option(
             "--until",

@@ -40,6 +40,7 @@ _MIN_NAME_COLUMNS = 6
 _GAP = "  "
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _TOTAL = "total"
+_NONE = "none"  # the name of the group of sessions without a model or an agent
 _HEADINGS = ("sessions", "messages", "tokens in", "out", "cost")
 _DROPPED_FIRST = ("out", "tokens in", "messages", "sessions")
 
@@ -138,7 +139,7 @@ def _group_name(key: Any, by: str, agent_names: dict[str, str]) -> str:
         return f"{year}-W{week:02}"
     if by in _DATE_LENGTHS:
         return clock.to_rfc3339(key * clock.DAY)[: _DATE_LENGTHS[by]]
-    return "none" if key is None else agent_names.get(key, str(key))
+    return _NONE if key is None else agent_names.get(key, str(key))
 
 
 def _show_table(by: str, rows: list[tuple[str, UsageTotal]], total: UsageTotal) -> None:
@@ -162,7 +163,8 @@ def _show_table(by: str, rows: list[tuple[str, UsageTotal]], total: UsageTotal) 
             shown.remove(_HEADINGS.index(dropped))
     available = terminal_columns() - sum(widths[i] + len(_GAP) for i in shown)
     name_columns = max(_MIN_NAME_COLUMNS, available)
-    names = [fit_end(one_line(tilde(name)), name_columns) for name, _ in rows]
+    shown_names = [f"no {by}" if name == _NONE else one_line(tilde(name)) for name, _ in rows]
+    names = [fit_end(name, name_columns) for name in shown_names]
     widest_name = max(map(width, (by, _TOTAL, *names)))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(by, no_wrap=True, min_width=widest_name)
