@@ -58,12 +58,18 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
         return "left" in self.extra
 
     @property
+    def is_removed(self) -> bool:
+        """Return whether the tool has removed this from the conversation: it does not count."""
+        return bool(self.extra) and self.extra.get("left") == REMOVED["left"]
+
+    @property
     def starts_turn(self) -> bool:
         """Return whether this is the prompt of a turn that ran in another tool."""
         return "begins" in self.extra
 
 
 OFF_BRANCH = {"left": True}  # the `extra` of events that are not on the active branch
+REMOVED = {"left": "removed"}  # the same, of events that the tool itself does not count any more
 STARTS_TURN = {"begins": True}  # the `extra` of prompts of turns that ran in another tool
 RUN_BY_OTHERS = "elsewhere"  # a key in the `extra` of a tool call that a client or worker runs
 DELEGATES = "delegates"  # a key in the `extra` of a tool call that a thread of the session answers

@@ -152,13 +152,14 @@ def _changes(session: Session, event: Event) -> Changes:
     body = event.body
     kind = type(body)
     changes: Changes = {}
-    if step := _STEPS.get(kind):
+    counts = not body.is_removed  # the tokens of removed events are paid
+    if counts and (step := _STEPS.get(kind)):
         changes = step(session, event, body)
     if (end := _late_functions().request_end(body)) is not None and not _inherited(session, event):
         changes |= _usage(session, end)
     changes["last_seq"] = event.seq
     changes["updated_at"] = max(session.updated_at, event.at)
-    if kind in _ACTIVITY:
+    if kind in _ACTIVITY and counts:
         changes["active_at"] = max(session.active_at, event.at)
     return changes
 

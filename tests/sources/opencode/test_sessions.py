@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from segue.hub import Hub
 from segue.model.content import Diff, ResourceLink, plain_text
 from segue.model.event import (
     AgentMessage,
@@ -22,11 +23,13 @@ from segue.model.event import (
     ToolCall,
     ToolResult,
 )
+from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.sources.kit import database
 from segue.sources.kit.source import KitSource
 from segue.sources.opencode.definition import DEFINITION
 from segue.sources.opencode.reader import OpencodeReader
+from segue.store.memory import MemoryStore
 from tests.sources.opencode.opencode_rows import (
     OLD_SCHEMA,
     SCHEMA,
@@ -294,7 +297,7 @@ async def test_edits_of_all_tools_are_diffs(tool: OpencodeSessions) -> None:
 # Sessions.
 
 
-async def test_removed_and_hidden_messages(rows: DatabaseSessions) -> None:
+async def test_removed_and_hidden_messages(rows: DatabaseSessions, tmp_path: Path) -> None:
     opened = OpenedByNativeId(rows)
     id = rows.add_session(NOON)
     rows.add_prompt(id, "one", NOON)
@@ -304,7 +307,12 @@ async def test_removed_and_hidden_messages(rows: DatabaseSessions) -> None:
     assert await opened.texts(id) == ["one", "two", "three", "four"]
     rows.update(id, revert=json.dumps({"messageID": hidden, "snapshot": "x"}))
     assert await opened.texts(id) == ["one", "two"]
-    assert (await opened.row(id)).turns == 1
+    row = await opened.row(id)
+    assert row.turns == 1
+    async with Hub(MemoryStore(), tmp_path / "data", sources=[rows.open_source()]) as hub:
+        copy = await hub.sync.import_from_source(LOCAL, row)
+    for name in ("messages", "turns", "tool_calls", "active_at", "usage", "days", "title"):
+        assert getattr(copy, name) == getattr(row, name), name
     rows.update(id, revert=None)
     assert await opened.texts(id) == ["one", "two", "three", "four"]
     for message in (hidden, answer):

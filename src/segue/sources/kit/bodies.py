@@ -13,7 +13,7 @@ import msgspec
 from segue.model import clock
 from segue.model.content import Block, Content, Diff, Image, Text, as_content, truncate_prompt
 from segue.model.event import (
-    OFF_BRANCH,
+    REMOVED,
     STARTS_TURN,
     AgentMessage,
     AgentThought,
@@ -201,7 +201,7 @@ def compacted(summary: str, trigger: Literal["auto", "manual"] = "auto") -> Comp
 
 def off_branch(body: AnyBody) -> AnyBody:
     """Return an event that the tool removed from the conversation."""
-    return msgspec.structs.replace(body, extra={**body.extra, **OFF_BRANCH})
+    return msgspec.structs.replace(body, extra={**body.extra, **REMOVED})
 
 
 def in_thread(body: AnyBody, thread: str) -> AnyBody:

@@ -31,8 +31,8 @@ The rules for items:
 - Events of a subagent that is in the same file or rows have a body with `thread`, and the facts
   name the thread. A subagent with a file or rows of its own is a `ThreadRef` with a key.
 - Events that a fork copied from its parent are `inherited`: their tokens are not counted again.
-- Events that the tool removed from the conversation (a rollback, a rewind) have
-  `extra=OFF_BRANCH`. If it concerns events of an earlier read, raise `Rewritten`.
+- Events that the tool removed from the conversation (a rollback, a rewind) are made with
+  `bodies.off_branch`. If it concerns events of an earlier read, raise `Rewritten`.
 
 Errors: raise `Unreadable` with a reason for a session that cannot be read. It hides only this
 session, and `segue doctor` names it. Let OSError and sqlite3.Error pass: the kit does the same for

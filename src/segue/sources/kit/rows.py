@@ -251,10 +251,15 @@ class RowFold:
         body = item.body
         if item.inherited:
             self._projection.change(fork=ForkPoint(session="", seq=item.seq))
-        if isinstance(body, Foreign) or (body.is_off_branch and not isinstance(body, ModelCalled)):
+        if isinstance(body, Foreign):
             self._projection.change(last_seq=item.seq)
             return
-        if self._state.first_prompt is None and isinstance(body, UserMessage) and body.starts_turn:
+        if (
+            self._state.first_prompt is None
+            and isinstance(body, UserMessage)
+            and body.starts_turn
+            and not body.is_removed
+        ):
             self._state.first_prompt = prompt_title(plain_text(body.content))
         event = Event(seq=item.seq, id="", at=item.at, body=body)
         self._projection.add(event)
