@@ -13,11 +13,12 @@ from segue.secrets.detector import _find, may_have_secrets
 from segue.secrets.formats import _INFIXES, FORMATS, Format
 from segue.secrets.options import _ALL as PROGRAMS
 from segue.secrets.private_keys import SIGNS as PRIVATE_KEYS
+from segue.secrets.urls import SIGNS as URLS
 from tests.secrets import generated_secrets as generated
 
 # Parts of texts that are close to secrets: pieces of formats, names, operators and breaks.
 PREFIXES = sorted({prefix for entry in FORMATS for prefix in entry.prefixes})
-NAMES = [*WORDS, *PRIVATE_KEYS, *PROGRAMS, "PGPASSWORD", "mot de passe ", "api_key"]
+NAMES = [*WORDS, *URLS, *PRIVATE_KEYS, *PROGRAMS, "PGPASSWORD", "mot de passe ", "api_key"]
 JOINTS = [
     " ",
     ": ",

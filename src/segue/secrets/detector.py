@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from segue.secrets import assignments, options, private_keys, terminal_codes
-from segue.secrets.assignments import find_by_words, find_in_connections, find_in_urls
+from segue.secrets import assignments, options, private_keys, terminal_codes, urls
+from segue.secrets.assignments import find_by_words
 from segue.secrets.kubernetes import find_in_kubernetes_secrets
 from segue.secrets.options import find_in_options, has_options
 from segue.secrets.prefixed import find_infixed, find_prefixed, has_broken_keys
 from segue.secrets.private_keys import find_phrases_and_hashes, find_private_keys
 from segue.secrets.runs import find_runs, has_keys
 from segue.secrets.terminal_codes import plain_view
+from segue.secrets.urls import find_in_connections, find_in_urls
 from segue.secrets.values import is_generated_password
 
 MIN_SECRET_CHARS = 6
@@ -90,7 +91,13 @@ def _with_line_breaks(text: str) -> Iterator[tuple[int, str]]:
         yield start, _ESCAPED_BREAK.sub(lambda match: " " * (len(match[0]) - 1) + "\n", line)
 
 
-_SIGNS = (*assignments.SIGNS, *options.SIGNS, *private_keys.SIGNS, *terminal_codes.SIGNS)
+_SIGNS = (
+    *assignments.SIGNS,
+    *options.SIGNS,
+    *private_keys.SIGNS,
+    *terminal_codes.SIGNS,
+    *urls.SIGNS,
+)
 
 
 def may_have_secrets(text: str) -> bool:
