@@ -367,6 +367,8 @@ def _accepted(
         end = start + len(value)
     is_setting = not quoted and _is_setting(text, position, match, end)
     literal = quoted or is_line or is_setting or _is_plain(text, position, match)
+    if not literal and (password or word == "secret") and _is_written(text, match, value):
+        literal = password = True
     certain = literal and not name and _is_certain(text, position, match, word, value)
     if literal and "phrase" in word + name.lower() and re.fullmatch(r"\w+(?:[-_. ]\w+){2,}", value):
         certain = True
@@ -520,6 +522,28 @@ def _is_plain(text: str, position: int, match: re.Match[str]) -> bool:
         return text.startswith("\\", end) or (is_line and _LINE_END.match(text, end) is not None)
     return False
 
+
+def _is_written(text: str, match: re.Match[str], value: str) -> bool:
+    """Return whether `password=…` or `password:…` gives a password in a text, and is no code."""
+    joint = text[match.end("name") : match.start("value")]
+    if match["name"] or joint not in ("=", ":") or not has_letter_and_digit(value):
+        return False
+    if _EXPRESSION.search(value) and not is_generated_password(value, 0.45):
+        return False
+    if ordinary_share(value) < 0.6 and not ("_" in value and value.islower()):
+        return True
+    # A password of words looks like a variable; only the words before it tell them apart.
+    before = text[max(0, match.start() - _MAX_NAME_CHARACTERS) : match.start()]
+    return not value.isupper() and _SENTENCE.search(before) is not None
+
+
+_EXPRESSION = re.compile(
+    r"[][(){}]|\A[A-Za-z_$][\w$]*(?:\.|->|::|\?|[|&+*/,=])[A-Za-z_$]"  # an attribute, operators
+)
+_SENTENCE = re.compile(
+    r"(?:\A|[ \t\n])(?!(?:let|var|const|if|and|or|not|return|else|elif|my|local|final|in)[ \t])"
+    r"[a-z]{1,20}:?[ \t]+\w*\Z"
+)
 
 # Options that take a setting: `helm --set auth.password=…`, `terraform -var password=…`.
 _SETTING_OPTION = re.compile(
