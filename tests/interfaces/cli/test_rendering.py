@@ -1,5 +1,6 @@
 """Conversations in a terminal: Markdown, headers, tool names and diffs."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,22 @@ def test_resume_writes_a_session_back_that_its_tool_has_deleted(
     assert done.returncode == 0, done.stderr
     assert "Claude Code has deleted this session. Wrote it to " in done.stderr
     assert [file.read_bytes() for file in home.root.rglob("*.jsonl")] == [before]
+
+
+def test_deleted_session_that_is_resumed_in_another_directory_becomes_a_new_one(
+    run: Run, home: Home, programs: Programs, tmp_path: Path
+) -> None:
+    path = home.write([user("u1", None, "Why is it slow?", cwd=str(tmp_path / "gone"))])
+    run("import", S)
+    path.unlink()
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    done = run("resume", S, "--cwd", str(moved), PATH=programs("claude"))
+    assert done.returncode == 0, done.stderr
+    (written,) = home.root.rglob("*.jsonl")
+    lines = [json.loads(line) for line in written.read_text().splitlines()]
+    assert {line["cwd"] for line in lines if "cwd" in line} == {str(moved)}
+    assert written.stem != S
 
 
 def test_resume_of_an_exported_session_does_not_say_that_its_tool_has_deleted_it(

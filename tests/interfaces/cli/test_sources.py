@@ -137,6 +137,10 @@ def test_resume_starts_the_tool_in_the_directory_of_a_moved_project(
     assert (directory, verb) == (str(moved), "resume") and new != id
     rows = {row["id"]: row for row in json.loads(run("list", "--format", "json").stdout)}
     assert (rows[new]["cwd"], rows[new]["forked_from"]) == (str(moved), id)
+    own = run("new").stdout.strip()
+    refused = run("resume", own, "--cwd", str(moved))
+    assert refused.returncode == 2
+    assert f"`segue fork {own[:13]} --cwd {moved}` forks this one" in refused.stderr
     missing = run("resume", id, "--cwd", str(tmp_path / "nowhere"))
     assert missing.returncode == 2 and "does not exist" in missing.stderr
 

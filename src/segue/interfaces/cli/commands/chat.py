@@ -293,8 +293,8 @@ def resume(target: Target, session: Session, *, here: bool = False, cwd: str | N
         command = tool.resume_command(session, local=True)
         external_tools.start(list(command.arguments), session)
     if not here and tool_name is None:
-        _resume_restored(target, session)
-    fork = owner is not None or tool_name is not None
+        _resume_restored(target, session, cwd)
+    fork = owner is not None or tool_name is not None or cwd is not None
     target.run(lambda hub, principal: _chat_here(hub, principal, session, cwd, fork=fork))
 
 
@@ -313,11 +313,12 @@ def _require_program(target: Target, tool: Tool, session: Session) -> None:
     require_program(tool, session, has_model="model" in values)
 
 
-def _resume_restored(target: Target, session: Session) -> None:
+def _resume_restored(target: Target, session: Session, cwd: str | None) -> None:
     """Resume an imported session whose original its tool does not have: write it there first.
 
     Does not return if the tool starts. A tool in whose files segue cannot write sessions under
-    their own ids gets a new session. Without the tool's program, the session continues here.
+    their own ids gets a new session, and so does a tool that starts in `cwd`. Without
+    the tool's program, the session continues here.
     """
     from segue.hub.tools import find_tool
     from segue.interfaces.cli import external_tools
@@ -337,10 +338,10 @@ def _resume_restored(target: Target, session: Session) -> None:
             command = f"segue resume {session.id[:13]} --in {tool.name}{option}"
             click.echo(f"To continue it in {tool.label}, use `{command}`.", err=True)
         return
-    if not tool.transcripts().can_write:
+    if cwd is not None or not tool.transcripts().can_write:
         if tool.writer() is not None:
             click.echo(f"{problem}.", err=True)
-            resume_in(target, session, tool.name)
+            resume_in(target, session, tool.name, cwd=cwd)
         return
     written = target.run(lambda hub, principal: hub.sync.write(principal, session.id, tool.name))
     click.echo(f"{problem}. Wrote it to {written.path}.", err=True)
