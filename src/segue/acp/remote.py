@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -12,6 +14,10 @@ from .rpc import Reader, Writer
 
 SCHEMES = ("acp+ws", "acp+wss", "acp+http", "acp+https")
 HEADERS_VARIABLE = "SEGUE_ACP_HEADERS"
+ACCOUNT_VARIABLE = "SEGUE_ACP_ACCOUNT"
+FINGERPRINT_ROUNDS = (
+    100_000  # of PBKDF2, because a header may have a password that is easy to guess
+)
 
 
 class RemoteStream(Reader, Writer, Protocol):
@@ -35,6 +41,8 @@ def check_url(url: str) -> None:
     parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:
         raise ValueError(f"a URL must not contain a key; set {TOKEN_VARIABLE} instead")
+    if parts.fragment:
+        raise ValueError(f"a URL must not contain '#'; set {ACCOUNT_VARIABLE} to choose an account")
     if not parts.hostname:
         raise ValueError(f"{url!r} names no host; use a URL such as acp+ws://host:8787/acp")
 
@@ -58,6 +66,28 @@ def request_headers(environment: Mapping[str, str]) -> dict[str, str]:
     return headers
 
 
+def url_of_account(url: str, environment: Mapping[str, str]) -> str:
+    """Return the URL with the account of this client at the server as its fragment.
+
+    Sessions are stored with this URL, and continue only for the same account. SEGUE_ACP_ACCOUNT
+    names the account. Otherwise it is a fingerprint of the headers that authenticate the client;
+    without such headers there is no fragment. Raises ValueError if a variable is invalid.
+    """
+    if account := environment.get(ACCOUNT_VARIABLE):
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", account):
+            raise ValueError(
+                f"{ACCOUNT_VARIABLE} is {account!r}; use up to 64 letters, digits, '.', '_' and '-'"
+            )
+        return f"{url}#{account}"
+    headers = request_headers(environment)
+    if not headers:
+        return url
+    lines = sorted(f"{name.lower()}: {value}" for name, value in headers.items())
+    secret = "\n".join(lines).encode()
+    digest = hashlib.pbkdf2_hmac("sha256", secret, url.encode(), FINGERPRINT_ROUNDS)
+    return f"{url}#{digest.hex()[:16]}"
+
+
 class RemoteAgent:
     """A connection to an agent elsewhere, in place of a child process."""
 
@@ -66,13 +96,26 @@ class RemoteAgent:
 
     @classmethod
     async def connect(cls, url: str) -> RemoteAgent:
-        """Connect to an agent. Raises OSError if it cannot be reached or refuses the client."""
+        """Connect to the agent at a URL with its account, as url_of_account returns it.
+
+        Raises OSError if it cannot be reached, if it refuses the client, or if the key of this
+        process belongs to another account.
+        """
+        server = url.partition("#")[0]
         try:
-            check_url(url)
+            check_url(server)
             headers = request_headers(os.environ)
+            is_own_account = url_of_account(server, os.environ) == url
         except ValueError as error:
             raise OSError(0, str(error), url) from None
-        address = url.removeprefix("acp+")
+        if not is_own_account:
+            raise OSError(
+                0,
+                f"the session was begun with another key. Set {TOKEN_VARIABLE} to that key, or"
+                f" {ACCOUNT_VARIABLE} if it was replaced",
+                url,
+            )
+        address = server.removeprefix("acp+")
         if address.startswith("ws"):
             from .websocket_stream import WebSocketStream
 

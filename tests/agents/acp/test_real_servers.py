@@ -4,6 +4,7 @@ The programs are large, so the default tier skips these tests.
 """
 
 import asyncio
+import os
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from segue.acp.remote import url_of_account
 from segue.model.principal import LOCAL
 from tests.agents.acp.test_agent import message_texts, native_ids, open_session, opened_hub
 from tests.interfaces.acp.network.served import TRANSPORTS
@@ -67,7 +69,8 @@ async def check_turns(tmp_path: Path, url: str, home: Home) -> None:
     session: str | None = None
     for number in (1, 2):
         async with opened_hub(tmp_path / "laptop") as hub, asyncio.timeout(120):
-            session, opened = await open_session(hub, url, home.project, session)
+            account = url_of_account(url, os.environ)
+            session, opened = await open_session(hub, account, home.project, session)
             prompt = script("Say it.", {"say": f"answer {number}"})
             assert await hub.turns.run(LOCAL, session, prompt, opened=opened) == "end_turn"
             assert len(await native_ids(hub, session)) == 1

@@ -1,5 +1,7 @@
 """Agents that another machine serves over HTTP or WebSocket answer like child processes."""
 
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_websocket
 from websockets.http11 import Request, Response
 
-from segue.acp.remote import check_url, request_headers
+from segue.acp.remote import check_url, request_headers, url_of_account
 from segue.acp.websocket_stream import WebSocketStream
 from segue.model.errors import AgentFailed
 from segue.model.principal import LOCAL
@@ -21,7 +23,7 @@ async def test_agent_elsewhere_answers_and_keeps_its_session(
 ) -> None:
     async with serve(tmp_path / "server") as served:
         monkeypatch.setenv("SEGUE_ACP_TOKEN", served.key)
-        url = f"acp+{transport}://127.0.0.1:{served.port}/acp"
+        url = url_of_account(f"acp+{transport}://127.0.0.1:{served.port}/acp", os.environ)
         session: str | None = None
         for number in (1, 2):
             async with opened_hub(tmp_path / "laptop") as hub:
@@ -51,19 +53,23 @@ async def test_refused_key_and_unreachable_server_are_reported(
             (f"{served.port}/wrong", "no agent at this path: HTTP 404; that of segue is /acp"),
             ("1/acp", "reached|connect|refused"),
         ):
-            url = f"acp+{transport}://127.0.0.1:{address}"
+            url = url_of_account(f"acp+{transport}://127.0.0.1:{address}", os.environ)
             agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": url})
             with pytest.raises(AgentFailed, match=reason):
                 await agent.list_sessions()
         monkeypatch.delenv("SEGUE_ACP_TOKEN")
-        url = f"acp+{transport}://127.0.0.1:{served.port}/acp"
+        url = url_of_account(f"acp+{transport}://127.0.0.1:{served.port}/acp", os.environ)
         agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": url})
         with pytest.raises(AgentFailed, match="needs a key: HTTP 401; set SEGUE_ACP_TOKEN"):
             await agent.list_sessions()
 
 
 def test_url_and_headers_of_an_agent_elsewhere() -> None:
-    for url, reason in (("acp+ws://key@host/acp", "SEGUE_ACP_TOKEN"), ("acp+ws:///acp", "host")):
+    for url, reason in (
+        ("acp+ws://key@host/acp", "SEGUE_ACP_TOKEN"),
+        ("acp+ws:///acp", "host"),
+        ("acp+ws://host/acp#team", "SEGUE_ACP_ACCOUNT"),
+    ):
         with pytest.raises(ValueError, match=reason):
             check_url(url)
     assert request_headers({"SEGUE_ACP_TOKEN": "t"}) == {"Authorization": "Bearer t"}
@@ -92,3 +98,33 @@ async def test_cookies_of_a_server_are_returned_to_it() -> None:
         await stream._open()  # as after a lost link
         await stream.close()
     assert seen == [None, "affinity=worker-7"]
+
+
+def test_account_depends_on_the_server_and_on_the_headers_and_hides_them() -> None:
+    url = "acp+ws://host/acp"
+    account = url_of_account(url, {"SEGUE_ACP_TOKEN": "t"})
+    assert re.fullmatch(re.escape(url) + r"#[0-9a-f]{16}", account)
+    assert account == url_of_account(url, {"SEGUE_ACP_HEADERS": "authorization: Bearer t"})
+    assert account != url_of_account(url, {"SEGUE_ACP_TOKEN": "u"})
+    other_url = "acp+ws://other/acp"
+    fingerprint = account.removeprefix(url)
+    assert not url_of_account(other_url, {"SEGUE_ACP_TOKEN": "t"}).endswith(fingerprint)
+    assert url_of_account(url, {}) == url
+    named = {"SEGUE_ACP_TOKEN": "t", "SEGUE_ACP_ACCOUNT": "team-a"}
+    assert url_of_account(url, named) == f"{url}#team-a"
+    with pytest.raises(ValueError, match="SEGUE_ACP_ACCOUNT is 'a b'"):
+        url_of_account(url, {"SEGUE_ACP_ACCOUNT": "a b"})
+
+
+async def test_session_stored_without_an_account_does_not_continue_with_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(tmp_path / "server") as served, opened_hub(tmp_path / "laptop") as hub:
+        monkeypatch.setenv("SEGUE_ACP_TOKEN", served.key)
+        url = f"acp+ws://127.0.0.1:{served.port}/acp"
+        id, opened = await open_session(hub, url, tmp_path)
+        assert await hub.turns.run(LOCAL, id, "/say hello", opened=opened) == "error"
+        (failed,) = await hub.history.events(LOCAL, id, types=["failed"])
+        assert "begun with another key" in failed.body.message
+        await opened.close()
+        assert (await served.hub.sessions.list(LOCAL)).sessions == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from segue.hub import Hub
-from segue.model.principal import LOCAL
+from segue.model.principal import LOCAL, Principal
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import ErrorResponse
 from tests.interfaces.acp.network.served import TRANSPORTS, serve
@@ -74,12 +74,73 @@ async def test_option_sources_lets_an_agent_elsewhere_get_local_sessions(
         assert "private" in await stored_text(served.hub)
 
 
-async def stored_text(hub: Hub) -> str:
-    """Return all that a hub has stored of its sessions."""
+async def stored_text(hub: Hub, principal: Principal = LOCAL) -> str:
+    """Return all that a hub has stored of the sessions of a workspace."""
     texts = []
-    for session in (await hub.sessions.list(LOCAL)).sessions:
-        texts += [str(event.body) async for event in hub.history.read(LOCAL, session.id)]
+    for session in (await hub.sessions.list(principal)).sessions:
+        texts += [str(event.body) async for event in hub.history.read(principal, session.id)]
     return "\n".join(texts)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_sessions_of_one_key_do_not_reach_the_workspace_of_another(
+    testbed: AcpTestbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    team_b = Principal(workspace="team-b", local=True)
+    async with serve(tmp_path / "server") as served:
+        _, key_b = await served.hub.keys.create("team-b")
+        url = f"acp+{transport}://127.0.0.1:{served.port}/acp"
+        monkeypatch.setenv("SEGUE_ACP_TOKEN", served.key)
+        async with testbed.connect_child(1, "--agent", url) as (client, _):
+            id = await client.new_session("/")
+            assert await client.run_prompt(id, "/say a private answer") == "end_turn"
+
+        monkeypatch.setenv("SEGUE_ACP_TOKEN", key_b)
+        async with testbed.connect_child(1, "--agent", url) as (client, _):
+            assert (await client.request("session/list", {}))["sessions"] == []
+            for method in ("load", "resume", "fork"):
+                with pytest.raises(ErrorResponse, match="begun with another key"):
+                    await client.open_session(method, id, "/")
+            for method, more in (("delete", {}), ("set_title", {"title": "x"})):
+                with pytest.raises(ErrorResponse, match="begun with another key"):
+                    await client.request(f"session/{method}", {"sessionId": id, **more})
+            with pytest.raises(ErrorResponse, match="session not found"):
+                await client.run_prompt(id, "/history")
+            other_id = await client.new_session("/")
+            assert await client.run_prompt(other_id, "/say of team b") == "end_turn"
+        async with testbed.hub() as hub:  # as `segue prompt` does
+            assert await hub.turns.run(LOCAL, id, "/history") == "error"
+            stored = await stored_text(hub)
+            assert "begun with another key" in stored
+            assert key_b not in stored
+        assert "of team b" in await stored_text(served.hub, team_b)
+        assert "private" not in await stored_text(served.hub, team_b)
+
+        monkeypatch.setenv("SEGUE_ACP_TOKEN", served.key)
+        async with testbed.connect_child(1, "--agent", url) as (client, _):
+            (row,) = (await client.request("session/list", {}))["sessions"]
+            assert row["sessionId"] == id
+            assert ("agent", "a private answer") in conversation(await client.replay(id, "/"))
+            assert await client.run_prompt(id, "/say more") == "end_turn"
+        assert "more" in await stored_text(served.hub)
+
+
+async def test_named_account_keeps_its_sessions_when_its_key_is_replaced(
+    testbed: AcpTestbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(tmp_path / "server") as served:
+        url = f"acp+ws://127.0.0.1:{served.port}/acp"
+        monkeypatch.setenv("SEGUE_ACP_ACCOUNT", "team-a")
+        monkeypatch.setenv("SEGUE_ACP_TOKEN", served.key)
+        async with testbed.connect_child(1, "--agent", url) as (client, _):
+            id = await client.new_session("/")
+            assert await client.run_prompt(id, "/say before") == "end_turn"
+        monkeypatch.setenv("SEGUE_ACP_TOKEN", (await served.hub.keys.create("local"))[1])
+        async with testbed.connect_child(1, "--agent", url) as (client, _):
+            (row,) = (await client.request("session/list", {}))["sessions"]
+            assert row["sessionId"] == id
+            await client.open_session("load", id, "/")
+            assert await client.run_prompt(id, "/say after") == "end_turn"
 
 
 async def test_initialize_succeeds_if_the_server_only_fails_for_a_moment(

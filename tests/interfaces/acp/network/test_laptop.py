@@ -1,9 +1,11 @@
 """An editor on one machine continues a session of a server on another."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from segue.acp.remote import url_of_account
 from segue.interfaces.acp import ServedAgent
 from segue.model.content import plain_text
 from segue.model.principal import LOCAL
@@ -20,7 +22,7 @@ async def test_editor_lists_loads_and_continues_a_session_of_a_server(
         session = await hub.editor.create(LOCAL, title="On the server")
         await hub.turns.run(LOCAL, session.id, "/say from the server")
         monkeypatch.setenv("SEGUE_ACP_TOKEN", served.key)
-        url = f"acp+{transport}://127.0.0.1:{served.port}/acp"
+        url = url_of_account(f"acp+{transport}://127.0.0.1:{served.port}/acp", os.environ)
         agent = ServedAgent(url, {"kind": "acp", "command": url})
         laptop = AcpTestbed(tmp_path / "laptop")
         laptop.directory.mkdir()

@@ -62,9 +62,10 @@ class SessionAccess:
         if not self._is_elsewhere:
             raise NotFound(f"no session {session.id}", session=session.id)
         message = (
-            f"this session is not one of {self._agent_name}; a prompt would send its conversation"
-            f" there ({session.messages} messages). To allow that, start `segue acp` with"
-            " --sources and the tools whose sessions may be sent"
+            f"this session is not one of {self._agent_name}, or was begun with another key; a"
+            f" prompt would send its conversation there ({session.messages} messages). To allow"
+            " that, start `segue acp` with --sources and the tools whose sessions may be sent. If"
+            " the key was replaced, set SEGUE_ACP_ACCOUNT"
         )
         raise RpcError(INVALID_PARAMS, message, {"sessionId": session.id})
 

@@ -172,7 +172,7 @@ def _configured_model(target: Target) -> str | None:
 
 
 def _served_agent(name: str) -> ServedAgent:
-    from segue.acp.remote import check_url, is_remote
+    from segue.acp.remote import check_url, is_remote, url_of_account
     from segue.interfaces.acp import ServedAgent
 
     if name.startswith(_COMMAND_PREFIX):
@@ -186,9 +186,10 @@ def _served_agent(name: str) -> ServedAgent:
     if is_remote(name):
         try:
             check_url(name)
+            url = url_of_account(name, os.environ)
         except ValueError as error:
             raise _bad_agent(str(error)) from None
-        return ServedAgent(name, {"kind": "acp", "command": name}, only_own_sessions=True)
+        return ServedAgent(url, {"kind": "acp", "command": url}, only_own_sessions=True)
     from segue.agents.registry import AgentRegistry
 
     kinds = AgentRegistry().kinds()
