@@ -5,11 +5,13 @@ import json
 import re
 import threading
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from msgspec.structs import replace
 
 from segue.interfaces import web
+from segue.interfaces.web.pages import transcript
 from segue.model import clock, ids
 from segue.model.content import Text
 from segue.model.event import (
@@ -43,6 +45,30 @@ async def test_an_empty_list_shows_a_command_to_start_with(tmp_path: Path) -> No
         page = await site.get("/")
         assert "No sessions yet" in page
         assert f"segue prompt --data-dir {tmp_path} new &#39;What can you do?&#39;" in page
+
+
+async def test_a_session_of_a_tool_is_resumed_in_a_terminal_if_no_agent_can_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.editor.create(LOCAL, cwd="/home/me/parser")
+        created = Created(cwd="/home/me/parser", source="opencode", agent=session.agent)
+        other = await site.hub.store.create("local", ids.new_id(), [Draft(body=created)])
+        button = ">Resume in terminal</button>"
+        describe = AsyncMock(return_value="a model")
+        monkeypatch.setattr(type(site.hub.agents), "describe", describe)
+        assert button not in await site.get(f"/s/{other.id}")
+        describe.return_value = ""
+        assert button not in await site.get(f"/s/{session.id}")
+        page = await site.get(f"/s/{other.id}")
+        assert "No agent can answer" in page and button in page
+        monkeypatch.setattr(
+            transcript.listing,
+            "agent_names",
+            AsyncMock(return_value={session.agent.id: "opencode"}),
+        )
+        assert "<span>opencode</span>" not in await site.get(f"/s/{other.id}")
+        assert "<span>opencode</span>" in await site.get(f"/s/{session.id}")
 
 
 async def test_a_session_is_listed_and_shown_without_a_script(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def render_search_head(filters: Filters, corrected: str | None) -> str:
             f" These results are for “{_escape(corrected)}”.</p>\n"
         )
     query = urlencode({"q": filters.search}, errors="replace")
-    return f'{note}<a class="best" href="/search?{escape(query)}">Best matches, with previews</a>\n'
+    return f'{note}<a class="best" href="/search?{escape(query)}">Show best matches first</a>\n'
 
 
 def render_row(row: Row, filters: Filters, now: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.responses import HTMLResponse, Response
 
+from segue.hub.tools import label
 from segue.interfaces.web import rows, templates
 from segue.interfaces.web.request import Handler, WebRequest
 from segue.model import search_text
@@ -345,7 +346,9 @@ async def answering(request: WebRequest, session: Session) -> str:
 
 
 async def agent_name(request: WebRequest, session: Session) -> str:
-    """Return the name of the session's agent; "" if it has none."""
+    """Return the name of the session's agent; "" if it has none, or that of the session's tool."""
     if session.agent is None:
         return ""
-    return (await listing.agent_names(request, [session.agent.id])).get(session.agent.id, "")
+    name = (await listing.agent_names(request, [session.agent.id])).get(session.agent.id, "")
+    is_tool = session.source != "segue" and name in (session.source, label(session.source))
+    return "" if is_tool else name
