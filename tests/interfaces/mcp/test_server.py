@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def connect(hub: Hub, principal: Principal = LOCAL, settings: McpSettings = EVER
     return Client(McpServer(get_hub, lambda context: principal, settings).protocol)
 
 
-async def call(client: Client, tool: str, **arguments: Any) -> str:
+async def call(client: Client, tool: str, /, **arguments: Any) -> str:
     result = await client.call_tool(tool, arguments)
     (content,) = result.content
     assert content.type == "text"
@@ -150,6 +151,21 @@ async def test_a_session_is_read_by_turn_by_prompts_and_around_an_event(tmp_path
             assert "raised the limit" in around and "They pass now." not in around
             missing = await call(client, "read_session", session=session.id, part="turn", turn=9)
             assert missing.startswith("ERROR") and "no turn 9" in missing
+
+
+async def test_a_turn_or_an_event_says_which_part_is_read(tmp_path: Path) -> None:
+    async with open_hub(tmp_path) as hub:
+        session = await add_session(hub)
+        async with connect(hub) as client:
+            read = partial(call, client, "read_session", session=session.id)
+            assert await read(turn=2) == await read(part="turn", turn=2)
+            assert await read(event=7) == await read(part="around", event=7)
+            assert "no turn 99" in await read(turn=99)
+            assert await read(part="outline", turn=1) == (
+                "ERROR turn: part=outline has no turn; use part=turn"
+            )
+            assert (await read(part="turn", event=7)).startswith("ERROR event: part=turn")
+            assert (await read(turn=1, event=7)).startswith("ERROR event: give turn or event")
 
 
 @pytest.mark.parametrize("part", ["prompts", "outline"])
@@ -224,6 +240,27 @@ async def test_a_time_that_is_none_is_refused_with_an_explanation(
 ) -> None:
     async with open_hub(tmp_path) as hub, connect(hub) as client:
         assert "is no age" in await call(client, "search_sessions", until=time)
+
+
+async def test_filters_that_match_nothing_are_refused_by_name(tmp_path: Path) -> None:
+    async with open_hub(tmp_path) as hub, connect(hub) as client:
+        unknown = await call(client, "search_sessions", tool="zzz")
+        assert unknown.startswith("ERROR tool: 'zzz' is not one of segue, claude, codex")
+        assert await call(client, "search_sessions", tool="codex") == "No session matches."
+        empty = await call(client, "search_sessions", since="2026-02-02", until="2026-02-01")
+        assert empty == "ERROR since: '2026-02-02' is after until: '2026-02-01'"
+        day = await call(client, "search_sessions", since="2026-02-01", until="2026-02-01")
+        assert day == "No session matches."
+
+
+@pytest.mark.parametrize("id", ["zzz", "sesn_01zzzzzzzz", "sesn_0123456789012345678901234567"])
+async def test_a_missing_session_is_answered_with_the_tools_that_list_ids(
+    tmp_path: Path, id: str
+) -> None:
+    async with open_hub(tmp_path) as hub, connect(hub) as client:
+        answer = await call(client, "read_session", session=id)
+        assert answer.startswith("ERROR") and "search_sessions" in answer
+        assert "`segue" not in answer
 
 
 async def test_long_answers_are_cut_and_continue_at_the_cursor(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from segue.model.errors import NotFound, ReadOnly
 from segue.model.event import Event
 from segue.model.principal import Principal
 from segue.model.query import WindowOptions
-from segue.model.session import Session
+from segue.model.session import OWN, Session
+from segue.sources import registry
 from segue.store.base import Store
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ class SourceSet:
 
     def __iter__(self) -> Iterator[Source]:
         return iter(self._sources)
+
+    def names(self, workspace: str) -> list[str]:
+        """Return the names that sessions of a workspace are filtered by, segue's own first."""
+        names = [source.name for source in self._sources if source.workspace == workspace]
+        return list(dict.fromkeys([OWN, *registry.names(), *names]))
 
     def add(self, source: Source) -> None:
         """Add a source that was opened later."""

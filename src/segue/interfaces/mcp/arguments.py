@@ -56,11 +56,12 @@ class ReadSession(_Arguments, frozen=True, kw_only=True):
 
     session: SessionId
     part: Annotated[
-        Literal["outline", "prompts", "turn", "around"], Meta(description="What to read.")
-    ] = "outline"
+        Literal["outline", "prompts", "turn", "around"] | None,
+        Meta(description="What to read; from turn or event if not given, else the outline."),
+    ] = None
     turn: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="With part=turn: the number of the turn, from 1."),
+        Meta(description="With part=turn: the number of the turn, from 1; the last unless given."),
     ] = None
     event: Annotated[
         Annotated[int, Meta(ge=1)] | None,

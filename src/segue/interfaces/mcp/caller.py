@@ -23,7 +23,7 @@ from segue.render.reader import EventReader, MaskedReader
 from segue.secrets import mask_text
 from segue.secrets.events import adjacent_messages, mask_events, mask_session
 
-from .answers import session_line
+from .answers import session_line, shorten
 from .scope import Caller, McpSettings, SessionScope
 
 T = TypeVar("T")
@@ -83,6 +83,13 @@ class Call:
         """Return a query for the sessions of the caller's scope."""
         return await self._scope.query(self.hub, self.principal, **filters)
 
+    def source(self, tool: str | None) -> str | None:
+        """Return the source of a tool's sessions. Raises InvalidInput if there is none."""
+        known = self.hub.sources.names(self.principal.workspace)
+        if tool is not None and tool not in known:
+            raise InvalidInput(f"tool: {shorten(tool, 80)!r} is not one of {', '.join(known)}")
+        return tool
+
     async def session(self, name: str) -> Session:
         """Return a session of the scope by its id, an id prefix or its tool's own id.
 
@@ -99,8 +106,14 @@ class Call:
     async def _resolve(self, name: str) -> Session:
         if not name:
             raise InvalidInput("session: give the id of a session, as search_sessions lists it")
-        await self.hub.sync.ensure_current(self.principal, ids.parse(name) or name)
-        return await self.hub.sessions.resolve(self.principal, name, titles=False)
+        try:
+            await self.hub.sync.ensure_current(self.principal, ids.parse(name) or name)
+            return await self.hub.sessions.resolve(self.principal, name, titles=False)
+        except NotFound:
+            raise NotFound(
+                f"no session has the id {shorten(name, 80)!r}; search_sessions and recent_work "
+                "list ids (a beginning needs at least 4 characters)"
+            ) from None
 
     async def page(self, query: Query, cursor: str | None) -> tuple[list[Session], str | None]:
         """Return a page of sessions without the caller's own, and the cursor of the next page."""

@@ -30,13 +30,17 @@ async def search_sessions(call: Call, arguments: SearchSessions) -> str:
     words = arguments.words
     if arguments.file:
         words = f'{words} "{file_phrase(arguments.file)}"'.strip()
+    since = parse_time(arguments.since, "since")
+    until = parse_time(arguments.until, "until", end=True)
+    if since is not None and until is not None and since > until:
+        raise InvalidInput(f"since: {arguments.since!r} is after until: {arguments.until!r}")
     query = await call.query(
         text=words or None,
         project=arguments.project,
-        source=arguments.tool,
+        source=call.source(arguments.tool),
         branch=arguments.branch,
-        active_after=parse_time(arguments.since, "since"),
-        active_before=parse_time(arguments.until, "until", end=True),
+        active_after=since,
+        active_before=until,
         archived="include",
         limit=arguments.limit,
     )
@@ -91,8 +95,9 @@ def file_phrase(path: str) -> str:
 
 async def read_session(call: Call, arguments: ReadSession) -> str:
     """Return one part of a session as Markdown."""
+    part = _part(arguments)
     session = await call.session(arguments.session)
-    match arguments.part:
+    match part:
         case "turn":
             return await _turn(call, session, arguments)
         case "around":
@@ -100,6 +105,22 @@ async def read_session(call: Call, arguments: ReadSession) -> str:
         case "prompts":
             return await _prompts(call, session, arguments)
     return await _outline(call, session, arguments)
+
+
+def _part(arguments: ReadSession) -> str:
+    """Return the part to read. Raises InvalidInput if `turn` or `event` is of another part."""
+    part, turn, event = arguments.part, arguments.turn, arguments.event
+    if turn is not None and event is not None:
+        raise InvalidInput("event: give turn or event, not both")
+    if turn is not None and part not in (None, "turn"):
+        raise InvalidInput(f"turn: part={part} has no turn; use part=turn")
+    if event is not None and part not in (None, "around"):
+        raise InvalidInput(f"event: part={part} has no event; use part=around")
+    if part is not None:
+        return part
+    if turn is not None:
+        return "turn"
+    return "outline" if event is None else "around"
 
 
 async def prompts_of(call: Call, session: Session) -> list[Event]:

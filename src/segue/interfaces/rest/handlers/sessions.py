@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from segue.hub import tools
 from segue.hub.resources.agent_settings import check_settings
 from segue.hub.resources.first_events import InitialEvent
 from segue.hub.resources.records import built_in_environment, patch_metadata
@@ -23,7 +22,7 @@ from segue.model import clock, codec, ids, search_text
 from segue.model.errors import Busy, InvalidInput
 from segue.model.event import AgentRef, ConfigChanged, InfoChanged
 from segue.model.query import Query
-from segue.model.session import OWN, Session
+from segue.model.session import Session
 
 from . import agents, resources
 
@@ -161,8 +160,7 @@ def _query(request: RestRequest) -> Query:
 def _source(request: RestRequest) -> str | None:
     """Return the source to filter by, or None. Raises InvalidInput if there is none of its name."""
     name = request.params.text("source")
-    sources = [item.name for item in request.hub.sources if item.workspace == request.workspace]
-    known = list(dict.fromkeys([OWN, *tools.names(), *sources]))
+    known = request.hub.sources.names(request.workspace)
     if name is not None and name not in known:
         raise InvalidInput(f"source: {name!r} is not one of {', '.join(known)}")
     return name
