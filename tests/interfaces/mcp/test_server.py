@@ -248,7 +248,7 @@ async def test_filters_that_match_nothing_are_refused_by_name(tmp_path: Path) ->
         assert unknown.startswith("ERROR tool: 'zzz' is not one of segue, claude, codex")
         assert await call(client, "search_sessions", tool="codex") == "No session matches."
         empty = await call(client, "search_sessions", since="2026-02-02", until="2026-02-01")
-        assert empty == "ERROR since: '2026-02-02' is after until: '2026-02-01'"
+        assert empty == "ERROR since: '2026-02-02' is not before until: '2026-02-01'"
         day = await call(client, "search_sessions", since="2026-02-01", until="2026-02-01")
         assert day == "No session matches."
 

@@ -32,8 +32,8 @@ async def search_sessions(call: Call, arguments: SearchSessions) -> str:
         words = f'{words} "{file_phrase(arguments.file)}"'.strip()
     since = parse_time(arguments.since, "since")
     until = parse_time(arguments.until, "until", end=True)
-    if since is not None and until is not None and since > until:
-        raise InvalidInput(f"since: {arguments.since!r} is after until: {arguments.until!r}")
+    if since is not None and until is not None and since >= until:
+        raise InvalidInput(f"since: {arguments.since!r} is not before until: {arguments.until!r}")
     query = await call.query(
         text=words or None,
         project=arguments.project,
