@@ -126,7 +126,7 @@ def test_session_lifecycle_on_the_local_store(run: Run, tmp_path: Path) -> None:
         1,
         "not_found_error",
     )
-    assert deleted.stderr == f'GET "http://localhost/v1/sessions/{id}?beta=true": 404 Not Found\n'
+    assert deleted.stderr == f'GET "/v1/sessions/{id}?beta=true": 404 Not Found\n'
 
 
 def test_permanent_deletion_needs_an_id(run: Run) -> None:

@@ -210,6 +210,10 @@ async def test_confirmation_of_a_tool_call_answers_its_permission_request(
         response = {"type": "user.tool_confirmation", "tool_use_id": use["id"], "result": result}
         if failed:
             response["deny_message"] = "rather not"
+        else:
+            body = {"events": [{**response, "deny_message": "rather not"}]}
+            error = await api.fails(400, "POST", f"/v1/sessions/{id}/events", body)
+            assert "deny_message" in error
         (echo,) = (await api.send(id, response))["data"]
         turn = next(event["id"] for event in events if event["type"] == "user.message")
         await api.hub.turns.wait(api.principal, ids.parse(id) or "", ids.parse(turn) or "")

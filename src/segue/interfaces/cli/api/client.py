@@ -62,6 +62,7 @@ class ApiClient:
         }
         self.has_credentials = bool(key or token)
         self._debug = debug
+        self._is_local = transport is not None
         # A stream is silent as long as its session is, so reading has no timeout.
         timeout = httpx2.Timeout(_TIMEOUT_SECONDS, read=None)
         self._http = httpx2.AsyncClient(
@@ -148,7 +149,7 @@ class ApiClient:
         body = await response.aread()
         await response.aclose()
         status = f"{response.status_code} {response.reason_phrase}"
-        message = f'{http_request.method} "{http_request.url}": {status}'
+        message = f"{self._shown(http_request)}: {status}"
         raise ErrorResponse(message, _decode(body), response.status_code)
 
     async def _send_with_retries(self, request: httpx2.Request) -> httpx2.Response:
@@ -156,13 +157,13 @@ class ApiClient:
         for attempt in range(_MAX_RETRIES + 1):
             is_last = attempt == _MAX_RETRIES
             if self._debug:
-                _show_request(request)
+                self._show_request(request)
             try:
                 response = await self._http.send(request, stream=True)
             except httpx2.HTTPError as error:
                 if is_last or request.method != "GET":
                     reason = str(error) or type(error).__name__
-                    raise ApiFailure(f'{request.method} "{request.url}": {reason}') from None
+                    raise ApiFailure(f"{self._shown(request)}: {reason}") from None
             else:
                 if self._debug:
                     warn(f"< {response.status_code} {response.reason_phrase}")
@@ -172,11 +173,18 @@ class ApiClient:
             await asyncio.sleep(_RETRY_SECONDS * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
+    def _show_request(self, request: httpx2.Request) -> None:
+        warn(f"> {request.method} {self._shown_url(request)}")
+        for name, value in request.headers.items():
+            warn(f"> {name}: {'[redacted]' if name in _SECRET_HEADERS else value}")
 
-def _show_request(request: httpx2.Request) -> None:
-    warn(f"> {request.method} {request.url}")
-    for name, value in request.headers.items():
-        warn(f"> {name}: {'[redacted]' if name in _SECRET_HEADERS else value}")
+    def _shown(self, request: httpx2.Request) -> str:
+        """Return the method and the URL of a request, as messages show them."""
+        return f'{request.method} "{self._shown_url(request)}"'
+
+    def _shown_url(self, request: httpx2.Request) -> str:
+        """Return the URL of a request; only its path if the local application answers it."""
+        return request.url.raw_path.decode() if self._is_local else str(request.url)
 
 
 def _decode(body: bytes) -> Any:

@@ -165,6 +165,8 @@ def _prepare_interrupt(
 async def _prepare_confirmation(
     request: RestRequest, session: Session, sent: Confirmation
 ) -> SendStep:
+    if sent.result == "allow" and sent.deny_message is not None:
+        raise InvalidInput("deny_message: only a confirmation with result deny has one")
     permission = await _open_request(request, session, sent.tool_use_id)
     kinds = ("allow_once", "allow") if sent.result == "allow" else ("reject_once", "reject")
     option = next(
