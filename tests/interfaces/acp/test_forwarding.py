@@ -6,6 +6,8 @@ import shlex
 import sys
 from typing import Any
 
+import pytest
+
 from segue.interfaces.acp import ServedAgent
 from segue.model.content import plain_text
 from segue.model.event import ToolCall, ToolCallChanged, ToolResult
@@ -562,3 +564,54 @@ async def test_terminal_of_the_client_is_shown_in_its_call(testbed: AcpTestbed) 
         await run_script(client, 1, "/", turn)
         (call,) = [item.body for item in client.updates() if item.kind == "tool_call"]
     assert call["content"] == content
+
+
+@pytest.mark.parametrize("answer", ["allow", "no"])
+async def test_permission_request_for_an_unannounced_call_is_announced_and_ended(
+    testbed: AcpTestbed, version: int, answer: str
+) -> None:
+    asked = {"toolCallId": CALL, "title": "May I?"}
+    request: dict[str, Any] = {"options": OPTIONS, "toolCall": asked}
+    if version == 2:
+        subject = {"type": "tool_call", "toolCall": asked}
+        request = {"options": OPTIONS, "title": "May I?", "subject": subject}
+    async with testbed.connect_in_process(version, served_agent=served(version)) as client:
+        client.answer_permission = lambda params: selected(answer)
+        id = await client.new_session("/")
+        await send_agent_requests(client, id, ["session/request_permission", request])
+        announced, *_, ended = [
+            update for update in client.updates() if update.body.get("toolCallId") == CALL
+        ]
+        assert announced.kind == ("tool_call" if version == 1 else "tool_call_update")
+        assert (announced.body["title"], announced.body["status"]) == ("May I?", "pending")
+        assert ended.kind == "tool_call_update"
+        assert ended.body["status"] == ("completed" if answer == "allow" else "failed")
+    async with testbed.hub() as hub:
+        (result,) = await hub.history.events(LOCAL, id, types=["tool_result"])
+    text = plain_text(result.body.content)
+    assert text == ("" if answer == "allow" else "the permission was not given")
+
+
+async def test_call_that_the_agent_announces_after_its_request_ends_as_the_agent_says(
+    testbed: AcpTestbed,
+) -> None:
+    request = {"options": OPTIONS, "toolCall": {"toolCallId": CALL, "title": "May I?"}}
+    async with testbed.connect_in_process(1, served_agent=served(1)) as client:
+        client.answer_permission = lambda params: selected("allow")
+        id = await client.new_session("/")
+        await send_agent_requests(
+            client,
+            id,
+            ["session/request_permission", request],
+            update("tool_call", toolCallId=CALL, title="Run", status="in_progress"),
+            update("tool_call_update", toolCallId=CALL, status="failed"),
+        )
+        calls = [update for update in client.updates() if update.body.get("toolCallId") == CALL]
+        assert [(call.kind, call.body["status"]) for call in calls] == [
+            ("tool_call", "pending"),
+            ("tool_call_update", "in_progress"),
+            ("tool_call_update", "failed"),
+        ]
+    async with testbed.hub() as hub:
+        (result,) = await hub.history.events(LOCAL, id, types=["tool_result"])
+    assert result.body.status == "failed"

@@ -50,6 +50,7 @@ from .tool_calls import (
 
 log = logging.getLogger("segue.agents.acp")
 
+DEFAULT_QUESTION = "May the agent continue?"  # if a permission request has no title
 _PLACEHOLDER_TITLE = re.compile(r"New session - \d{4}-\d\d-\d\dT")
 _STREAM_KINDS: dict[str, StreamKind] = {"agent_message": "message", "agent_thought": "thought"}
 BODY_TYPES: dict[StreamKind, type[AgentMessage | AgentThought]] = {
@@ -124,6 +125,9 @@ class UpdateHandler:
         self._parts: dict[tuple[StreamKind, str], int] = {}  # stored parts of each message
         self._texts: dict[tuple[StreamKind, str], str] = {}  # the text of each message so far
         self._calls: dict[str, PendingCall] = {}
+        # Tool calls that segue announced because a permission request named them first, with the
+        # fields that end them: none before the answer, None if the agent updates the call itself.
+        self._asked: dict[str, dict[str, Any] | None] = {}
         self._terminals: dict[str, bytes] = {}  # the output of each terminal
         self._summaries: dict[str, list[Block]] = {}  # of compactions, as they are streamed
         self._closed = False
@@ -137,6 +141,10 @@ class UpdateHandler:
         try:
             if not self._closed:
                 kind = update.get("sessionUpdate")
+                if str(update.get("toolCallId")) in self._asked:
+                    self._asked[str(update["toolCallId"])] = None
+                    if kind == "tool_call":  # clients know the call already
+                        update = {**update, "sessionUpdate": "tool_call_update"}
                 has_background = "background" in update and not update.get("stopReason")
                 if kind not in _NOT_FORWARDED or has_background:
                     self._forward(update)
@@ -361,7 +369,10 @@ class UpdateHandler:
             known = self._calls.get(str(raw_call["toolCallId"]))
             # A title of the request does not replace that of the call.
             own_title = {"title": known.title} if known is not None and known.title else {}
-            await self._update_call({"status": "pending", **raw_call, **own_title})
+            update = {"status": "pending", **raw_call, **own_title}
+            if known is None:
+                self._announce_asked(update)
+            await self._update_call(update)
             call = self._calls[str(raw_call["toolCallId"])]
             await self._store_call(call)
         elif isinstance(subject, dict) and subject.get("type") == "command":
@@ -369,10 +380,7 @@ class UpdateHandler:
         options = _parse_options(request.get("options"))
         asked_title = raw_call.get("title") if isinstance(raw_call, dict) else None
         title = str(
-            request.get("title")
-            or asked_title
-            or (call.title if call else "")
-            or "May the agent continue?"
+            request.get("title") or asked_title or (call.title if call else "") or DEFAULT_QUESTION
         )
         answer = await self._turn.request_permission(
             title,
@@ -380,12 +388,32 @@ class UpdateHandler:
             None if call is None else call.id,
             {DIALECT: {"version": self._version, "request": self._client_request(request)}},
         )
+        native_id = str(raw_call.get("toolCallId")) if isinstance(raw_call, dict) else ""
+        if self._asked.get(native_id) is not None:
+            self._asked[native_id] = _result_fields(answer)
         if answer.option is None or (answer.allowed and answer.input is not None):
             return None  # the protocol cannot send a changed input to the agent, so refuse
         if answer.allowed and call is not None:
             self.allowed_paths |= call.paths
         response: dict[str, Any] | None = answer.extra.get(DIALECT, {}).get("response")
         return response or answer.option.id
+
+    def _announce_asked(self, update: dict[str, Any]) -> None:
+        """Announce a tool call of a permission request that the agent has not announced itself."""
+        kind = "tool_call" if self._version == 1 else "tool_call_update"
+        title = text_of(update.get("title")) or DEFAULT_QUESTION
+        self._meta = None
+        self._forward({**update, "sessionUpdate": kind, "title": title})
+        self._asked[str(update["toolCallId"])] = {}
+
+    async def _end_asked(self) -> None:
+        """End the tool calls that only permission requests have named, with their answers."""
+        self._meta = None
+        for id, result in self._asked.items():
+            if result:
+                update = {"sessionUpdate": "tool_call_update", "toolCallId": id, **result}
+                self._forward(update)
+                await self._update_call(update)
 
     def _client_request(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return a permission request as segue's clients get it: with segue's ids."""
@@ -465,6 +493,7 @@ class UpdateHandler:
         await self._turn.emit()
         for call in self._calls.values():
             await self._store_call(call)
+        await self._end_asked()
 
 
 def meaningful_title(value: Any) -> str:
@@ -486,6 +515,15 @@ def stop_reason(result: Any) -> Any:
         raise AgentFailed(f"the agent failed: {error.message}", extra=extra)
     known = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
     return reason if reason in known else "end_turn"
+
+
+def _result_fields(answer: Answer) -> dict[str, Any]:
+    """Return the fields of the update that ends a tool call that was nothing but a request."""
+    if answer.allowed and answer.input is None:
+        return {"status": "completed"}
+    text = answer.note or "the permission was not given"
+    content = {"type": "content", "content": {"type": "text", "text": text}}
+    return {"status": "failed", "content": [content]}
 
 
 def _parse_options(raw: Any) -> list[Option]:
