@@ -286,6 +286,7 @@ def test_context_makes_a_value_a_secret(text: str, secret: str) -> None:
         "fields: {password:String2, token:t1}",
         "the option password=args.password2 or password=PASSWORD2",
         "auth(password=b64decode(text))",
+        "pattern: ^arn:aws:secretsmanager:secret:[A-Za-z0-9/_+=.@-]{1,512}$",
         "def reset_password(self, user_id: int, new_password: str) -> None:",
     ],
 )

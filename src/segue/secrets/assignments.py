@@ -528,7 +528,8 @@ def _is_written(text: str, match: re.Match[str], value: str) -> bool:
     joint = text[match.end("name") : match.start("value")]
     if match["name"] or joint not in ("=", ":") or not has_letter_and_digit(value):
         return False
-    if _EXPRESSION.search(value) and not is_generated_password(value, 0.45):
+    is_expression = _EXPRESSION.search(value) and not is_generated_password(value, 0.45)
+    if is_expression or value[0] in "[({":  # such as a regular expression
         return False
     if ordinary_share(value) < 0.6 and not ("_" in value and value.islower()):
         return True
