@@ -3,7 +3,7 @@
 A block that begins with ```python runs as it stands. The blocks of a page that begin with ```py
 need a server, a model or another package, and may use names of the earlier ones: together they are
 one program, which is only type-checked. If the first line of such a block is a comment with a file
-name, the block is that file.
+name, the block is that file. "It prints:" and a block of text after a program are its whole output.
 """
 
 import re
@@ -12,6 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```(python|py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_OUTPUT = re.compile(
+    r"^```python\n((?:(?!```).*\n)*)```\n+It prints:\n+```text\n((?:(?!```).*\n)*)```$",
+    re.MULTILINE,
+)
 _FILE_NAME = re.compile(r"# (\w[\w/]*\.py)\n")
 
 
@@ -22,6 +26,13 @@ def runnable_programs() -> dict[str, str]:
         for page in PAGES
         for number, (kind, text) in enumerate(_BLOCK.findall(page.read_text()), 1)
         if kind == "python"
+    }
+
+
+def outputs() -> dict[str, str]:
+    """Return what programs print, by their text."""
+    return {
+        program: output for page in PAGES for program, output in _OUTPUT.findall(page.read_text())
     }
 
 

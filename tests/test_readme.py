@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from segue.interfaces.cli.command_list import sections
-from tests.code_blocks import ROOT, runnable_programs
+from tests.code_blocks import ROOT, outputs, runnable_programs
 from tests.command_server import CommandServer
 
 README = (ROOT / "README.md").read_text()
@@ -18,6 +18,7 @@ COMMANDS = {name for names in sections().values() for name in names}
 PROGRAMS = {
     name: program for name, program in runnable_programs().items() if "docs_claude" not in name
 }
+OUTPUTS = outputs()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -36,6 +37,12 @@ def test_each_program_runs_as_it_stands(name: str, tmp_path: Path) -> None:
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
+    if (output := OUTPUTS.get(PROGRAMS[name])) is not None:
+        assert [line.rstrip() for line in done.stdout.splitlines()] == output.splitlines()
+
+
+def test_each_described_output_belongs_to_a_program_that_runs() -> None:
+    assert OUTPUTS and set(OUTPUTS) <= set(PROGRAMS.values())
 
 
 def test_each_command_exists(command_server: CommandServer, tmp_path: Path) -> None:
