@@ -1,5 +1,6 @@
 """`segue acp-check`: segue, its examples and other agents against the package's own checks."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,16 @@ async def test_segue_passes_every_check(testbed: AcpTestbed, version: int) -> No
         assert report.sessions_left == 0
         page = await hub.sessions.list(LOCAL, Query(trash=True, archived="include"))
         assert page.sessions == []
+
+
+async def test_content_that_an_external_agent_does_not_advertise_is_refused(
+    testbed: AcpTestbed,
+) -> None:
+    command = f"acp:{shlex.join([sys.executable, str(EXAMPLES / 'echo_agent.py')])}"
+    report = await check(
+        testbed, "-m", "segue", "acp", "--agent", command, only=["PROMPT-005"], versions=[2]
+    )
+    assert [result.outcome for result in report.results] == ["passed"], report.to_text()
 
 
 @pytest.mark.full

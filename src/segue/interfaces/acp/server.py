@@ -91,6 +91,8 @@ class AcpServer:
         self._version = 0  # not initialized
         self._capabilities = v1.ClientCapabilities()  # in version 2, those that both versions have
         self._initialize_params: dict[str, Any] = {}
+        # The content of prompts that the agent advertises, if version 2 requires to refuse other.
+        self._accepted_content: frozenset[str] | None = None
         self._in_use = False  # True from the first request after `initialize`
         self._logged_out = False
         self._attached = AttachedSessions()
@@ -184,6 +186,7 @@ class AcpServer:
                     self._profile,
                     self._served_agent,
                     self._client_proxy,
+                    self._accepted_content,
                 )
         return self._session_methods
 
@@ -252,6 +255,8 @@ class AcpServer:
         self._version = v2.VERSION
         terminal = client.auth is not None and client.auth.terminal is not None
         methods = await self._login_methods(terminal=terminal)
+        if self._profile.agent is not None:
+            self._accepted_content = self._profile.agent.prompt_content
         return initialize_response_v2(self._profile, methods)
 
     # Authentication.

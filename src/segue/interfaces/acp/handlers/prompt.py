@@ -36,10 +36,12 @@ class PromptHandlers:
         policy: VersionPolicy,
         agent: Agent | None,
         declaration: AgentDeclaration | None,
+        accepted_content: frozenset[str] | None,
     ) -> None:
         """Create the handlers. `agent` answers all sessions; None means each session's own.
 
-        `declaration` is what the agent offers, if it declares that.
+        `declaration` is what the agent offers, if it declares that. `accepted_content` are the
+        prompt capabilities of an external agent, if other content must be refused.
         """
         self._hub = hub
         self._principal = principal
@@ -47,12 +49,14 @@ class PromptHandlers:
         self._policy = policy
         self._agent = agent
         self._declaration = declaration
+        self._accepted_content = accepted_content
+        if declaration is not None:
+            self._accepted_content = declaration.prompt_content
 
     async def prompt(self, request: wire.PromptRequest) -> Any:
         """Answer `session/prompt`."""
         attached_session = self._get_attached(request.session_id)
-        declared = None if self._declaration is None else self._declaration.prompt_content
-        content = read_prompt(request.prompt, declared)
+        content = read_prompt(request.prompt, self._accepted_content)
         return await attached_session.prompt(content, request.meta)
 
     async def cancel(self, request: wire.SessionRequest) -> None:

@@ -37,10 +37,12 @@ class SessionMethods:
         profile: AgentProfile,
         served_agent: ServedAgent | None,
         client_proxy: ClientProxy | None,
+        accepted_content: frozenset[str] | None = None,
     ) -> None:
         """Create the handlers. `served_agent` answers all sessions; None: each session's own.
 
-        Agents send their requests to `client_proxy`.
+        Agents send their requests to `client_proxy`. `accepted_content` are the prompt capabilities
+        of an external agent, if other content must be refused.
         """
         agent = None if served_agent is None else served_agent.agent
         access = SessionAccess(hub, principal, profile, served_agent)
@@ -52,7 +54,9 @@ class SessionMethods:
             hub, principal, attached, attacher, access, policy, profile, served_agent
         )
         managing = ManageHandlers(hub, principal, attached, access, policy, profile)
-        self._prompting = PromptHandlers(hub, principal, attached, policy, agent, declaration)
+        self._prompting = PromptHandlers(
+            hub, principal, attached, policy, agent, declaration, accepted_content
+        )
         self._handlers: dict[str, Handler] = {
             "session/new": opening.new,
             "session/fork": opening.fork,
