@@ -24,6 +24,10 @@ def specific(event: str, **fields: Any) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": event, **fields}}
 
 
+async def no_opinion(*_: Any) -> None:
+    return None
+
+
 @with_open_hub
 async def test_a_hook_denies_a_call_that_the_mode_allows(environment: Environment) -> None:
     seen: list[Any] = []
@@ -134,9 +138,7 @@ async def test_a_hook_with_an_invalid_input_refuses_the_call(environment: Enviro
     environment.script([WRITE])
     result = await environment.run(hooks={"PreToolUse": [HookMatcher(None, [hook])]})
     assert not result.is_error and list(environment.cwd.iterdir()) == []
-    assert "updatedInput ['a'], which is not a dict" in last_message(
-        environment.provider.requests[1]
-    )
+    assert "updatedInput must be dict, not ['a']" in last_message(environment.provider.requests[1])
 
 
 @with_open_hub
@@ -317,7 +319,10 @@ async def test_a_turn_with_hooks_does_not_run_in_another_process(environment: En
     ("hooks", "message"),
     [
         ({"SubagentStop": []}, "unknown event 'SubagentStop'; known events are PreToolUse"),
-        ({"PreToolUse": [HookMatcher("(", [print])]}, "is not a valid pattern"),
+        ({"PreToolUse": [HookMatcher("(", [no_opinion])]}, "is not a valid pattern"),
+        ({"PreToolUse": [HookMatcher(None, [print])]}, "needs async functions"),
+        ({"Stop": [{"matchr": "Bash", "hooks": [no_opinion]}]}, "unknown field 'matchr'"),
+        ({"Stop": [{"hooks": [no_opinion], "timeout": 0}]}, "more than 0 seconds, not 0"),
         ({"PreToolUse": [print]}, "needs matchers"),
     ],
 )
@@ -336,3 +341,47 @@ def test_function_in_place_of_matchers_is_refused(more: dict[str, Any]) -> None:
 
     with pytest.raises(InvalidInput, match="PreToolUse must be a list of matchers"):
         segue.create_session(model=MODEL, hooks={"PreToolUse": hook}, **more)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"frob": 1},
+        specific("PreToolUse", permisionDecision="deny"),
+        specific("PreToolUse", permissionDecision="Deny"),
+        {"decision": "blocked"},
+        {"continue_": "no"},
+        {"hookSpecificOutput": "deny"},
+        "deny",
+        False,
+    ],
+    ids=str,
+)
+@with_open_hub
+async def test_an_answer_that_is_not_understood_refuses_the_call(
+    environment: Environment, answer: Any
+) -> None:
+    async def guard(*_: Any) -> Any:
+        return answer
+
+    environment.script([WRITE])
+    await environment.run(
+        permission_mode="bypassPermissions", hooks={"PreToolUse": [{"hooks": [guard]}]}
+    )
+    assert list(environment.cwd.iterdir()) == []
+    assert "a hook for PreToolUse failed" in last_message(environment.provider.requests[1])
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"suppressOutput": True, "decision": None}], ids=str)
+@with_open_hub
+async def test_a_hook_without_an_opinion_leaves_the_call_to_the_mode(
+    environment: Environment, answer: Any
+) -> None:
+    async def guard(*_: Any) -> Any:
+        return answer
+
+    environment.script([WRITE])
+    await environment.run(
+        permission_mode="bypassPermissions", hooks={"PreToolUse": [{"hooks": [guard]}]}
+    )
+    assert [path.name for path in environment.cwd.iterdir()] == ["a"]

@@ -7,6 +7,7 @@ other, in order. If a hook fails before a tool call, the call is refused: the ho
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -37,6 +38,39 @@ EVENTS = (
     "Stop",
 )
 DEFAULT_TIMEOUT_SECONDS = 60.0
+_MATCHER_FIELDS = ("matcher", "hooks", "timeout")
+# The Agent SDK's keys of what a hook returns, with the types or the values that they may have.
+_OUTPUT_KEYS: dict[str, tuple[Any, ...]] = {
+    "continue_": (bool,),
+    "continue": (bool,),
+    "async_": (bool,),
+    "async": (bool,),
+    "asyncTimeout": (int,),
+    "suppressOutput": (bool,),
+    "stopReason": (str,),
+    "decision": ("block", "deny", "approve"),
+    "systemMessage": (str,),
+    "reason": (str,),
+    "hookSpecificOutput": (Mapping,),
+}
+_CONTEXT: dict[str, tuple[Any, ...]] = {"hookEventName": (str,), "additionalContext": (str,)}
+_SPECIFIC_KEYS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "PreToolUse": {
+        **_CONTEXT,
+        "permissionDecision": ("allow", "ask", "deny"),
+        "permissionDecisionReason": (str,),
+        "updatedInput": (Mapping,),
+    },
+    "PostToolUse": {**_CONTEXT, "updatedToolOutput": (object,), "updatedMCPToolOutput": (object,)},
+    "PostToolUseFailure": _CONTEXT,
+    "UserPromptSubmit": {
+        **_CONTEXT,
+        "sessionTitle": (str,),
+        "suppressOriginalPrompt": (bool,),
+    },
+    "PreCompact": _CONTEXT,
+    "Stop": _CONTEXT,
+}
 _TOOL_NAMES = re.compile(r"[\w|]+")
 
 log = logging.getLogger("segue.hooks")
@@ -104,10 +138,10 @@ class ProgramHooks:
         for hook in self._matching(event):
             try:
                 output = await event.run(hook)
-                decision = output.permission_decision()
-                new_input = output.updated_input()
             except AgentFailed as error:
                 return PreToolDecision(refusal=error.message)
+            decision = output.specific.get("permissionDecision")
+            new_input = output.specific.get("updatedInput")
             if output.stops or output.blocks or decision == "deny":
                 return PreToolDecision(
                     refusal=f"a hook refused this: {output.reason}", stop=output.stops
@@ -228,8 +262,10 @@ class _HookOutput:
     """The output of a hook. `continue_` stands for `continue`, which is a keyword in Python."""
 
     def __init__(self, event: str, result: Mapping[str, Any] | None) -> None:
-        result = result or {}
+        result = {} if result is None else result
+        _check_output("its answer", result, _OUTPUT_KEYS)
         self.specific: Mapping[str, Any] = result.get("hookSpecificOutput") or {}
+        _check_output("hookSpecificOutput", self.specific, _SPECIFIC_KEYS[event])
         named_event = self.specific.get("hookEventName", event)
         if named_event != event:
             raise ValueError(f"a hook for {event} returned output for {named_event}")
@@ -245,41 +281,63 @@ class _HookOutput:
         context = self.specific.get("additionalContext")
         return [str(context)] if context else []
 
-    def permission_decision(self) -> str | None:
-        """Return allow, ask, deny or None. Raises AgentFailed for anything else."""
-        decision = self.specific.get("permissionDecision")
-        if decision not in (None, "allow", "ask", "deny"):
-            raise AgentFailed(
-                f"a hook returned permissionDecision {decision!r}; use allow, ask or deny"
-            )
-        return decision
 
-    def updated_input(self) -> Mapping[str, Any] | None:
-        """Return the new input of the tool, or None. Raises AgentFailed if it is not a dict."""
-        new_input = self.specific.get("updatedInput")
-        if not isinstance(new_input, Mapping | None):
-            raise AgentFailed(f"a hook returned updatedInput {new_input!r}, which is not a dict")
-        return new_input
+def _check_output(name: str, value: Any, keys: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise ValueError for a key or a value that a hook cannot return; None is no value."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a dict, not {value!r}")
+    for key, item in value.items():
+        if key not in keys:
+            raise ValueError(f"{name} has the unknown key {key!r}; use {', '.join(keys)}")
+        types = tuple(allowed for allowed in keys[key] if isinstance(allowed, type))
+        if item is None or (isinstance(item, types) if types else item in keys[key]):
+            continue
+        names = [
+            "dict" if kind is Mapping else getattr(kind, "__name__", kind) for kind in keys[key]
+        ]
+        raise ValueError(f"{key} must be {' or '.join(names)}, not {item!r}")
 
 
 def _read_matcher(event: str, value: Any) -> _Matcher:
     def get(name: str) -> Any:
         return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
+    fields = value.keys() if isinstance(value, Mapping) else _set_fields(value)
+    if unknown := sorted(map(str, set(fields) - set(_MATCHER_FIELDS))):
+        raise InvalidInput(
+            f"hooks: a matcher of {event} has the unknown field {unknown[0]!r};"
+            f" the fields are {', '.join(_MATCHER_FIELDS)}"
+        )
     functions = get("hooks")
     hooks = tuple(functions) if isinstance(functions, Iterable) else ()
     if not hooks or not all(callable(hook) for hook in hooks):
         raise InvalidInput(f"hooks: {event} needs matchers, each with a list of functions")
-    matcher, timeout = get("matcher"), get("timeout") or DEFAULT_TIMEOUT_SECONDS
+    for hook in hooks:
+        if not _is_async(hook):
+            raise InvalidInput(f"hooks: {event} needs async functions; {hook!r} is not one")
+    matcher, timeout = get("matcher"), get("timeout")
+    timeout = DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
     if not isinstance(matcher, str | None):
         raise InvalidInput(f"hooks: a matcher must be a string, not {matcher!r}")
-    if not isinstance(timeout, int | float) or timeout <= 0:
-        raise InvalidInput(f"hooks: a timeout must be a number of seconds, not {timeout!r}")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise InvalidInput(f"hooks: a timeout must be more than 0 seconds, not {timeout!r}")
     try:
         pattern = None if matcher in (None, "", "*") else _compile(matcher)
     except re.error as error:
         raise InvalidInput(f"hooks: matcher {matcher!r} is not a valid pattern: {error}") from None
     return _Matcher(pattern, hooks, timeout)
+
+
+def _set_fields(matcher: Any) -> list[str]:
+    """Return the fields of a matcher such as the Agent SDK's that have another value than None."""
+    return [name for name, value in getattr(matcher, "__dict__", {}).items() if value is not None]
+
+
+def _is_async(function: Any) -> bool:
+    """Return whether calling a function, a method, a partial or an object gives an awaitable."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
 
 
 def _compile(matcher: str) -> re.Pattern[str]:
