@@ -218,6 +218,9 @@ async def test_metadata_can_be_patched_and_the_title_set_and_cleared(tmp_path: P
         assert (await api.ok("POST", path, {}))["metadata"] == {"b": "2", "c": "3"}
         many = {str(n): "" for n in range(15)}
         assert "16" in await api.fails(400, "POST", path, {"metadata": many})
+        wrong = {"metadata": {"a": "1", "n": 5, "z": None}}
+        error = await api.fails(400, "POST", path, wrong)
+        assert "metadata['n']: expected str | null, got int" in error
         await api.fails(400, "POST", path, {"vault_ids": ["vlt_x"]})
         await api.fails(400, "POST", path, {"budget": {"type": "limit", "max_list_cost": {}}})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
@@ -116,7 +117,10 @@ class RestRequest:
         try:
             return await decode_json(data or b"{}", type)
         except msgspec.ValidationError as error:
-            raise InvalidInput(codec.explain(error)) from None
+            problem = codec.explain(error)
+            if "[...]" in problem and len(data) <= MAX_INLINE_BYTES:
+                problem = _with_key(problem, data, type)
+            raise InvalidInput(problem) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             problem = "is not valid JSON"
             if _HALF_CHARACTER.search(data):
@@ -140,3 +144,31 @@ class RestRequest:
             async for _ in self.http.stream():
                 pass
             await self.receive()
+
+
+def _with_key(problem: str, data: bytes, type: Any) -> str:
+    """Return a problem of a body with the key of the value, for which msgspec writes `[...]`."""
+    path, _, rest = problem.partition("[...]")
+    try:
+        body = parent = json.loads(data)
+        *parents, name = path.split(".")
+        for field in parents:
+            parent = parent[field]
+        values = parent[name]
+        keys = list(values)
+        while len(keys) > 1:
+            half = len(keys) // 2
+            parent[name] = {key: values[key] for key in keys[:half]}
+            keys = keys[:half] if _problem(body, type) == problem else keys[half:]
+        return f"{path}[{keys[0][:64]!r}]{rest}"
+    except (ValueError, LookupError, TypeError, RecursionError, msgspec.DecodeError):
+        return problem  # the rest of the body is no JSON, or the path leads through a list
+
+
+def _problem(body: Any, type: Any) -> str | None:
+    """Return what is wrong with a decoded body; None if nothing is."""
+    try:
+        msgspec.json.decode(json.dumps(body), type=type)
+    except msgspec.ValidationError as error:
+        return codec.explain(error)
+    return None
