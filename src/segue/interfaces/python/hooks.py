@@ -312,15 +312,15 @@ def _read_matcher(event: str, value: Any) -> _Matcher:
     hooks = tuple(functions) if isinstance(functions, Iterable) else ()
     if not hooks or not all(callable(hook) for hook in hooks):
         raise InvalidInput(f"hooks: {event} needs matchers, each with a list of functions")
-    for hook in hooks:
-        if not _is_async(hook):
-            raise InvalidInput(f"hooks: {event} needs async functions; {hook!r} is not one")
     matcher, timeout = get("matcher"), get("timeout")
     timeout = DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
     if not isinstance(matcher, str | None):
         raise InvalidInput(f"hooks: a matcher must be a string, not {matcher!r}")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
         raise InvalidInput(f"hooks: a timeout must be more than 0 seconds, not {timeout!r}")
+    for hook in hooks:
+        if not _is_async(hook):
+            raise InvalidInput(f"hooks: {event} needs async functions; {hook!r} is not one")
     try:
         pattern = None if matcher in (None, "", "*") else _compile(matcher)
     except re.error as error:
