@@ -330,8 +330,25 @@ def test_invalid_hooks_are_refused_at_once(hooks: Any, message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         segue.create_session(model=MODEL, hooks=hooks)
     assert message in str(refused.value)
-    with pytest.raises(InvalidInput, match="hooks does not work with the model demo"):
-        segue.create_session(model="demo", hooks={"Stop": [HookMatcher(None, [print])]})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hooks": {"Stop": [HookMatcher(None, [no_opinion])]}},
+        {"system_prompt": "Be brief."},
+        {"append_system_prompt": "Be brief."},
+        {"max_turns": 2},
+        {"allowed_tools": ["Write"]},
+        {"disallowed_tools": ["Write"]},
+        {"disallowed_tools": ["Bash(git:*)"]},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_the_demo_agent_refuses_what_it_cannot_honour(options: Any) -> None:
+    (name,) = options
+    with pytest.raises(InvalidInput, match=f"^{name} does not work with the model demo"):
+        segue.create_session(model="demo", **options)
 
 
 @pytest.mark.parametrize("more", [{}, {"disallowed_tools": ["Bash(git:*)"]}])

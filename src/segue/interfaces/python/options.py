@@ -25,6 +25,20 @@ from .hub_handle import StoreLocation
 # Takes two or three arguments; see permission.py.
 CanUseTool = Callable[..., Awaitable[Any]]
 
+# Options that the demo agent cannot honour, so it refuses them.
+NEED_A_MODEL = (
+    "system_prompt",
+    "append_system_prompt",
+    "max_turns",
+    "allowed_tools",
+    "disallowed_tools",
+    "hooks",
+    "env",
+    "max_budget_usd",
+    "thinking",
+    "output_format",
+    "agents",
+)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The permission modes of a program. `dontAsk` refuses what would need a permission.
 DONT_ASK = "dontAsk"
@@ -128,7 +142,7 @@ def check_options(model: str, options: Options) -> None:
     for path in options.get("add_dirs") or ():
         if not os.path.isdir(path):
             raise InvalidInput(f"add_dirs: there is no directory {os.fspath(path)}")
-    for name in ("hooks", "env", "max_budget_usd", "thinking", "output_format", "agents"):
+    for name in NEED_A_MODEL:
         if model == DEMO and options.get(name):
             raise InvalidInput(f"{name} does not work with the model demo; choose another")
     for name, value in options.get("env", {}).items():

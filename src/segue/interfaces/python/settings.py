@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from segue.acp.wire import McpServer
 from segue.agents.base.spec import DEMO, FUNCTIONS, SUBAGENTS
 from segue.agents.base.turn_hooks import HOOKS_KEY, TurnHooks
-from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef
 
 from .command_rules import CommandRules
@@ -71,10 +70,6 @@ class SessionSettings(NamedTuple):
             options.get("allowed_tools") or (), options.get("disallowed_tools") or ()
         )
         server_list = [read_mcp_server(name, config, env) for name, config in servers]
-        if rules.forbids_some and model == DEMO:
-            raise InvalidInput(
-                "disallowed_tools: rules do not work with the model demo; choose another"
-            )
         return cls(
             model=model,
             overrides=overrides,
