@@ -269,3 +269,10 @@ def test_the_tools_of_an_agent_may_be_any_iterable() -> None:
         for tools in (["Read", "Grep"], iter(["Read", "Grep"]))
     )
     assert listed == iterated
+
+
+@pytest.mark.parametrize("prompt", [3, None, ["Hello"], {"type": "text"}], ids=str)
+async def test_a_prompt_of_another_type_is_refused(prompt: Any, tmp_path: Path) -> None:
+    async with segue.create_session(model="demo", cwd=tmp_path, store=tmp_path / "data") as session:
+        with pytest.raises(InvalidInput, match="a prompt must be a string or content blocks"):
+            await session.send(prompt)

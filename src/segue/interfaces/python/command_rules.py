@@ -86,7 +86,10 @@ class CommandRules:
         rule = self.forbidding(hook_input["tool_name"], hook_input["tool_input"])
         if rule is None:
             return {}
-        denied = {"permissionDecision": "deny", "permissionDecisionReason": f"{rule} forbids it"}
+        denied = {
+            "permissionDecision": "deny",
+            "permissionDecisionReason": f"the rule {rule} forbids it",
+        }
         return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **denied}}
 
 

@@ -144,7 +144,7 @@ class ProgramHooks:
             new_input = output.specific.get("updatedInput")
             if output.stops or output.blocks or decision == "deny":
                 return PreToolDecision(
-                    refusal=f"a hook refused this: {output.reason}", stop=output.stops
+                    refusal=f"this was refused: {output.reason}", stop=output.stops
                 )
             context += output.context
             if decision is not None:
@@ -273,7 +273,7 @@ class _HookOutput:
         self.blocks = result.get("decision") in ("block", "deny")
         self.warning = result.get("systemMessage")
         reason = self.specific.get("permissionDecisionReason") or result.get("reason")
-        self.reason = str(reason or result.get("stopReason") or "it gave no reason")
+        self.reason = str(reason or result.get("stopReason") or "the hook gave no reason")
 
     @property
     def context(self) -> list[str]:

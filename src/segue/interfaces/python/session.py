@@ -91,6 +91,10 @@ class SDKSession:
 
         Raises InvalidInput if a hook blocks it, Conflict if the session is closed.
         """
+        if not isinstance(prompt, str | Block):
+            prompt = list(prompt) if isinstance(prompt, Iterable) else [prompt]
+            if not all(isinstance(block, Block) for block in prompt):
+                raise InvalidInput(f"a prompt must be a string or content blocks, not {prompt!r}")
         handle = await self._open()
         hub, content = handle.hub, as_content(prompt)
         turn = await hub.turns.submit(
