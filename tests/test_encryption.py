@@ -1,6 +1,9 @@
 """Secrets are encrypted, bound to their record, and unreadable without the key."""
 
+import os
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -55,3 +58,17 @@ def test_errors_distinguish_another_key_from_damage(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("damaged")
     with pytest.raises(StoreError):
         SecretBox(tmp_path, {}).open(sealed)
+
+
+def test_a_server_does_not_start_with_a_variable_that_is_no_key(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "segue", "serve", "--port", "0"],
+        env={**os.environ, "SEGUE_DATA_DIR": str(tmp_path), VARIABLE: "short"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0 and done.stdout == ""
+    assert f"{VARIABLE}: must be 32 bytes in base64url" in done.stderr
+    assert "Traceback" not in done.stderr

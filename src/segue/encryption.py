@@ -42,6 +42,11 @@ class SecretBox:
         self._key_variable = environ.get(VARIABLE)
         self._key: bytes | None = None
 
+    def check_variable(self) -> None:
+        """Raise InvalidInput if the variable is set to a text that is not a key."""
+        if self._key_variable:
+            self._from_variable()
+
     def seal(self, secret: str, *context: str) -> str:
         """Return the encrypted secret. Raises StoreError if cryptography is not installed."""
         _require_cryptography()

@@ -239,7 +239,7 @@ def serve(target: Target, options: ServeOptions) -> None:
     Prints the key only when it is new, or with `always_show_key`, and only to a terminal, like the
     login link without `always_show_link`: other output may be a log that more people can read than
     the key's file. Raises InvalidInput if sandboxed programs of other callers could see the data
-    directory.
+    directory, or if SEGUE_SECRET_KEY is not a key.
     """
     from segue.http import logs
     from segue.hub.access.quotas import parse_limits
@@ -260,6 +260,7 @@ def serve(target: Target, options: ServeOptions) -> None:
     needs_link = sys.stdout.isatty() or options.always_show_link or options.open_browser
 
     async def prepare(hub: Hub, principal: Principal) -> _Login:
+        hub.secrets.check_variable()
         path, key = await ensure_key(hub, principal.workspace)
         url = local_url(listening)
         link = await server_lookup.login_link(hub, principal, url) if needs_link else None
