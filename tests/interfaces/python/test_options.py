@@ -1,14 +1,14 @@
 """The options of sessions: checked when they are given, and enforced."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import segue
 from segue import sync
 from segue.interfaces.python.command_rules import CommandRules, command_rule
-from segue.interfaces.python.options import Options
+from segue.interfaces.python.options import PERMISSION_MODES, Options
 from segue.interfaces.python.subagents import subagents
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import ToolCall
@@ -276,3 +276,7 @@ async def test_a_prompt_of_another_type_is_refused(prompt: Any, tmp_path: Path) 
     async with segue.create_session(model="demo", cwd=tmp_path, store=tmp_path / "data") as session:
         with pytest.raises(InvalidInput, match="a prompt must be a string or content blocks"):
             await session.send(prompt)
+
+
+def test_the_type_of_the_permission_mode_names_every_mode() -> None:
+    assert set(get_args(get_type_hints(Options)["permission_mode"])) == set(PERMISSION_MODES)

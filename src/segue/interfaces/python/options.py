@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 from segue.acp.wire import EnvVariable, HttpHeader, HttpMcpServer, McpServer, StdioMcpServer
 from segue.agents.base.spec import (
@@ -83,7 +83,7 @@ class Options(TypedDict, total=False):
 
     system_prompt: str  # replaces the default system prompt
     append_system_prompt: str  # added after the system prompt
-    permission_mode: str  # one of PERMISSION_MODES
+    permission_mode: Literal["default", "acceptEdits", "plan", "bypassPermissions", "dontAsk"]
     max_turns: int  # limit of model requests for one prompt
     mcp_servers: Mapping[str, Mapping[str, Any]]  # by name: command, args, env; or url, headers
     tools: Sequence[Callable[..., Any]]  # functions that the model may call
